@@ -1,0 +1,118 @@
+"""Distributions D(c) over ids: where the noise words come from.
+
+Every noise has the same five members, all in float64 (in float32 the tail of a 200k vocabulary is drawn up to 20 % off):
+
+    size               C
+    prob(ids)          D(c)
+    ranked(ranks)      the id that stands at a rank; rank 0 has the largest D
+    cumulative(ranks)  sum of D over all ranks up to and including this one
+    inverse(u)         the id whose stretch of the cumulated sum holds u in [0, 1)
+"""
+
+import math
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Noise(Protocol):
+    size: int
+
+    def prob(self, ids: Tensor) -> Tensor: ...
+    def ranked(self, ranks: Tensor) -> Tensor: ...
+    def cumulative(self, ranks: Tensor) -> Tensor: ...
+    def inverse(self, u: Tensor) -> Tensor: ...
+
+
+def _checked(size: int) -> int:
+    if size < 1:
+        raise ValueError(f"noise over {size} words: a vocabulary has at least one word")
+    return size
+
+
+class LogUniform:
+    """D(c) = log((c + 2) / (c + 1)) / log(C + 1), in closed form both ways; ids must be sorted by falling count."""
+
+    def __init__(self, size: int) -> None:
+        self.size = _checked(size)
+        self.log_total = math.log(size + 1)
+
+    def prob(self, ids: Tensor) -> Tensor:
+        return torch.log1p(1 / (ids.double() + 1)) / self.log_total
+
+    def ranked(self, ranks: Tensor) -> Tensor:
+        return ranks
+
+    def cumulative(self, ranks: Tensor) -> Tensor:
+        return torch.log(ranks.double() + 2) / self.log_total
+
+    def inverse(self, u: Tensor) -> Tensor:
+        return (torch.exp(u.double() * self.log_total).long() - 1).clamp(0, self.size - 1)
+
+
+class Uniform:
+    """D(c) = 1 / C"""
+
+    def __init__(self, size: int) -> None:
+        self.size = _checked(size)
+
+    def prob(self, ids: Tensor) -> Tensor:
+        return torch.full_like(ids, 1 / self.size, dtype=torch.float64)
+
+    def ranked(self, ranks: Tensor) -> Tensor:
+        return ranks
+
+    def cumulative(self, ranks: Tensor) -> Tensor:
+        return (ranks.double() + 1) / self.size
+
+    def inverse(self, u: Tensor) -> Tensor:
+        return (u.double() * self.size).long().clamp(0, self.size - 1)
+
+
+class Unigram:
+    """D(c) = (count_c + smoothing)^power / sum; ids may come in any order."""
+
+    def __init__(self, counts: Tensor, power: float = 1.0, smoothing: float = 1.0) -> None:
+        counts = torch.as_tensor(counts).detach().double().cpu()
+        if counts.ndim != 1 or not torch.isfinite(counts).all() or (counts < 0).any():
+            raise ValueError("unigram noise needs one finite count >= 0 for each word")
+        self.size = _checked(len(counts))
+        if smoothing < 0 or not math.isfinite(power):
+            raise ValueError(f"unigram noise needs smoothing >= 0 and a finite power, not {smoothing} and {power}")
+        weight = (counts + smoothing) ** power
+        if not (torch.isfinite(weight).all() and (weight > 0).all()):
+            word = int(((weight <= 0) | ~torch.isfinite(weight)).nonzero()[0])
+            raise ValueError(
+                f"word {word} would never be drawn (count {counts[word]:g}, smoothing {smoothing:g}, power {power:g}); "
+                "give unigram noise a smoothing above 0"
+            )
+        falling, order = weight.sort(descending=True, stable=True)
+        rank = torch.empty_like(order)
+        rank[order] = torch.arange(self.size)
+        prob = falling / falling.sum()
+        cumulated = prob.cumsum(0)
+        cumulated = cumulated / cumulated[-1]
+        self._tables = {torch.device("cpu"): (prob[rank], order, cumulated)}
+
+    def _on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        if device not in self._tables:
+            prob, order, cumulated = self._tables[torch.device("cpu")]
+            self._tables[device] = (prob.to(device), order.to(device), cumulated.to(device))
+        return self._tables[device]
+
+    def prob(self, ids: Tensor) -> Tensor:
+        return self._on(ids.device)[0][ids]
+
+    def ranked(self, ranks: Tensor) -> Tensor:
+        return self._on(ranks.device)[1][ranks]
+
+    def cumulative(self, ranks: Tensor) -> Tensor:
+        return self._on(ranks.device)[2][ranks]
+
+    def inverse(self, u: Tensor) -> Tensor:
+        _, order, cumulated = self._on(u.device)
+        return order[torch.searchsorted(cumulated, u.double().contiguous(), right=True).clamp(max=self.size - 1)]
+
+
+NOISES = {"log_uniform": LogUniform, "unigram": Unigram, "uniform": Uniform}

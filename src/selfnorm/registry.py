@@ -1,0 +1,27 @@
+"""The only look-up by name: a table is a dict, an unknown name or option is a sentence."""
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def pick(kind: str, table: Mapping[str, Callable[..., T]], name: str, **options: Any) -> T:
+    """Build `table[name]` with `options`."""
+    if name not in table:
+        raise ValueError(f"there is no {kind} {name!r}; {_nearest(name, table)}choose one of: {', '.join(table)}")
+    build = table[name]
+    known = inspect.signature(build).parameters
+    for option in options:
+        if option not in known:
+            raise ValueError(
+                f"{kind} {name!r} takes no option {option!r}; {_nearest(option, known)}it takes: {', '.join(known) or 'none'}"
+            )
+    return build(**options)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    match = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {match[0]!r}? " if match else ""
