@@ -14,28 +14,54 @@ BLOCK = 1 << 20
 Hook = Callable[[str], None]  # told each stage of a write, so that a test can stop there
 
 
-def _silent(_stage: str) -> None:
+def silent(_stage: str) -> None:
     pass
 
 
+class WriteError(OSError):
+    """A file that could not be written (disk full, quota, no permission); `errno` and `filename` are set."""
+
+    def __str__(self) -> str:
+        return f"{self.filename} cannot be written: {self.strerror}; what was there before is untouched"
+
+
 @contextmanager
-def atomic(path: Path, hook: Hook = _silent) -> Iterator[IO[bytes]]:
+def atomic(path: Path, hook: Hook = silent) -> Iterator[IO[bytes]]:
     """Write `path` so that it appears whole or not at all: temporary name, flushed to disk, renamed."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
-            hook("opened")
-            yield file
-            hook("written")
-            file.flush()
-            os.fsync(file.fileno())
-        hook("flushed")
-        os.replace(temporary, path)
-        hook("renamed")
-        sync_folder(path.parent)
+        with naming(path, temporary):
+            with flushed(temporary, hook) as file:
+                yield file
+            os.replace(temporary, path)
+            hook("renamed")
+            sync_folder(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def flushed(path: Path, hook: Hook = silent) -> Iterator[IO[bytes]]:
+    """Write `path` under its own name, on the disk when the block ends: for a file nobody looks at yet."""
+    with path.open("wb") as file:
+        hook("opened")
+        yield file
+        hook("written")
+        file.flush()
+        os.fsync(file.fileno())
+    hook("flushed")
+
+
+@contextmanager
+def naming(path: Path, temporary: Path) -> Iterator[None]:
+    """Give an error of the system the name the user knows: write() knows none, open() the temporary one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(temporary)):
+            raise
+        raise WriteError(error.errno, os.strerror(error.errno), str(path)) from error
 
 
 def sync_folder(folder: Path) -> None:

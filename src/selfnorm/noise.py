@@ -1,15 +1,17 @@
 """Distributions D(c) over ids: where the noise words come from.
 
-Every noise has the same five members, all in float64 (in float32 the tail of a 200k vocabulary is drawn up to 20 % off):
+Every noise has the same six members, all in float64 (in float32 the tail of a 200k vocabulary is drawn up to 20 % off):
 
     size               C
     prob(ids)          D(c)
-    ranked(ranks)      the id that stands at a rank; rank 0 has the largest D
+    rank(ids)          0 for the word with the largest D, and so on
+    ranked(ranks)      the id that stands at a rank
     cumulative(ranks)  sum of D over all ranks up to and including this one
     inverse(u)         the id whose stretch of the cumulated sum holds u in [0, 1)
 """
 
 import math
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -20,6 +22,7 @@ class Noise(Protocol):
     size: int
 
     def prob(self, ids: Tensor) -> Tensor: ...
+    def rank(self, ids: Tensor) -> Tensor: ...
     def ranked(self, ranks: Tensor) -> Tensor: ...
     def cumulative(self, ranks: Tensor) -> Tensor: ...
     def inverse(self, u: Tensor) -> Tensor: ...
@@ -41,6 +44,9 @@ class LogUniform:
     def prob(self, ids: Tensor) -> Tensor:
         return torch.log1p(1 / (ids.double() + 1)) / self.log_total
 
+    def rank(self, ids: Tensor) -> Tensor:
+        return ids
+
     def ranked(self, ranks: Tensor) -> Tensor:
         return ranks
 
@@ -59,6 +65,9 @@ class Uniform:
 
     def prob(self, ids: Tensor) -> Tensor:
         return torch.full_like(ids, 1 / self.size, dtype=torch.float64)
+
+    def rank(self, ids: Tensor) -> Tensor:
+        return ids
 
     def ranked(self, ranks: Tensor) -> Tensor:
         return ranks
@@ -93,26 +102,30 @@ class Unigram:
         prob = falling / falling.sum()
         cumulated = prob.cumsum(0)
         cumulated = cumulated / cumulated[-1]
-        self._tables = {torch.device("cpu"): (prob[rank], order, cumulated)}
+        self._tables: dict[torch.device, tuple[Tensor, ...]] = {
+            torch.device("cpu"): (prob[rank], rank, order, cumulated)
+        }
 
-    def _on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    def _on(self, device: torch.device) -> tuple[Tensor, ...]:
         if device not in self._tables:
-            prob, order, cumulated = self._tables[torch.device("cpu")]
-            self._tables[device] = (prob.to(device), order.to(device), cumulated.to(device))
+            self._tables[device] = tuple(table.to(device) for table in self._tables[torch.device("cpu")])
         return self._tables[device]
 
     def prob(self, ids: Tensor) -> Tensor:
         return self._on(ids.device)[0][ids]
 
-    def ranked(self, ranks: Tensor) -> Tensor:
-        return self._on(ranks.device)[1][ranks]
+    def rank(self, ids: Tensor) -> Tensor:
+        return self._on(ids.device)[1][ids]
 
-    def cumulative(self, ranks: Tensor) -> Tensor:
+    def ranked(self, ranks: Tensor) -> Tensor:
         return self._on(ranks.device)[2][ranks]
 
+    def cumulative(self, ranks: Tensor) -> Tensor:
+        return self._on(ranks.device)[3][ranks]
+
     def inverse(self, u: Tensor) -> Tensor:
-        _, order, cumulated = self._on(u.device)
+        _, _, order, cumulated = self._on(u.device)
         return order[torch.searchsorted(cumulated, u.double().contiguous(), right=True).clamp(max=self.size - 1)]
 
 
-NOISES = {"log_uniform": LogUniform, "unigram": Unigram, "uniform": Uniform}
+NOISES: dict[str, Callable[..., Noise]] = {"log_uniform": LogUniform, "unigram": Unigram, "uniform": Uniform}

@@ -10,16 +10,20 @@ T = TypeVar("T")
 
 def pick(kind: str, table: Mapping[str, Callable[..., T]], name: str, **options: Any) -> T:
     """Build `table[name]` with `options`."""
-    if name not in table:
-        raise ValueError(f"there is no {kind} {name!r}; {_nearest(name, table)}choose one of: {', '.join(table)}")
-    build = table[name]
+    build = named(kind, table, name)
     known = inspect.signature(build).parameters
     for option in options:
         if option not in known:
-            raise ValueError(
-                f"{kind} {name!r} takes no option {option!r}; {_nearest(option, known)}it takes: {', '.join(known) or 'none'}"
-            )
+            hint = f"{_nearest(option, known)}it takes: {', '.join(known) or 'none'}"
+            raise ValueError(f"{kind} {name!r} takes no option {option!r}; {hint}")
     return build(**options)
+
+
+def named(kind: str, table: Mapping[str, T], name: str) -> T:
+    """`table[name]`, as it stands there."""
+    if name not in table:
+        raise ValueError(f"there is no {kind} {name!r}; {_nearest(name, table)}choose one of: {', '.join(table)}")
+    return table[name]
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

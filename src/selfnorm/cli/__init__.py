@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from selfnorm.cli import demo
+import selfnorm.cli.demo as demo
 
 app = typer.Typer(
     name="selfnorm",

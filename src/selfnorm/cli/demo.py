@@ -1,0 +1,7 @@
+"""selfnorm demo"""
+
+from selfnorm.cli.options import Debug, Json
+
+
+def demo(json: Json = False, debug: Debug = False) -> None:
+    """Train."""

@@ -1,0 +1,160 @@
+"""sampled_loss: the drop-in loss as a function; `SampledLoss` is the same with its options kept."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from selfnorm.criteria import CRITERIA, Criterion
+from selfnorm.criteria.importance import Mode2
+from selfnorm.ops import MOST
+from selfnorm.output import Layer
+from selfnorm.registry import pick
+from selfnorm.samplers import Sample, Sampler
+from selfnorm.samplers.excluding import Excluding
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def sampled_loss(
+    hidden: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    bias: Tensor | None = None,
+    *,
+    criterion: str | Criterion = "mode3",
+    sampler: Sampler | None = None,
+    samples: Tensor | None = None,
+    log_expected: Tensor | None = None,
+    log_expected_target: Tensor | None = None,
+    example_weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int | None = -100,
+    sparse: bool = False,
+    generator: torch.Generator | None = None,
+    most: int = MOST,
+) -> Tensor:
+    """The loss of `hidden` (..., H) for `target` (...) under an output layer `weight` [C, H], `bias` [C].
+
+    Noise words come from `sampler`, or from the caller: `samples` [K], shared by all positions, or (..., K), with the
+    logarithms of their expected counts (same shape) and, for `nce` and `sampled_softmax`, those of the targets (...).
+    Positions whose target is `ignore_index` count nothing. "mean" divides by the sum of the example weights (by the
+    number of positions that count, without weights); where nothing counts the loss is 0.
+    At most `most` logits are in memory at a time. `sparse` gives weight and bias row-sparse (COO) gradients.
+    """
+    criterion = pick("criterion", CRITERIA, criterion) if isinstance(criterion, str) else criterion
+    _check_shapes(hidden, weight, target, bias, example_weight)
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"there is no reduction {reduction!r}; choose one of: {', '.join(REDUCTIONS)}")
+
+    flat, targets = hidden.reshape(-1, hidden.shape[-1]), target.reshape(-1)  # [N, H], [N]
+    counts = torch.ones_like(targets, dtype=torch.bool) if ignore_index is None else targets != ignore_index
+    if ignore_index is not None:
+        targets = targets.masked_fill(~counts, 0)
+        flat = flat.masked_fill(~counts[:, None], 0)  # nothing of an ignored position comes through, not even a nan
+    _check_range(targets, len(weight))
+
+    sample: Any = None  # a criterion over the whole vocabulary takes none
+    if criterion.sampled and samples is not None:
+        sample = _given(criterion, samples, log_expected, log_expected_target, target.shape)
+    elif criterion.sampled:
+        if sampler is None:
+            raise ValueError("a sampled criterion needs a sampler, or samples with their log_expected")
+        check_pair(criterion, sampler)
+        if sampler.noise.size != len(weight):
+            raise ValueError(f"the noise is over {sampler.noise.size} words, the weight has {len(weight)} rows")
+        sample = sampler.draw(targets, generator, _bounds(target.shape, len(targets), sampler.groups))
+
+    loss = criterion.loss(flat, Layer(weight, bias, sparse), targets, sample, most)
+    share = counts.to(loss.dtype)
+    if example_weight is not None:
+        share = share * example_weight.reshape(-1).to(loss.dtype)
+    loss = loss.masked_fill(~counts, 0) * share
+    if reduction == "none":
+        return loss.view(target.shape)
+    if reduction == "sum":
+        return loss.sum()
+    total = share.sum()
+    return loss.sum() / torch.where(total == 0, 1, total)
+
+
+def check_pair(criterion: Criterion, sampler: Sampler) -> None:
+    """Mode2 goes with the sampler that excludes the target, and nothing else does."""
+    if isinstance(criterion, Mode2) and not isinstance(sampler, Excluding):
+        raise ValueError(
+            "criterion 'mode2' needs sampler 'excluding': with draws that may hit the target it would be 'is'; "
+            "choose that sampler, or criterion 'mode3'"
+        )
+    if isinstance(sampler, Excluding) and not isinstance(criterion, Mode2):
+        raise ValueError(
+            "sampler 'excluding' goes with criterion 'mode2' alone: it never draws the target, whose expected count "
+            "the other criteria need; choose sampler 'systematic', or criterion 'mode2'"
+        )
+
+
+def _check_shapes(
+    hidden: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, example_weight: Tensor | None
+) -> None:
+    if weight.ndim != 2 or hidden.shape[-1:] != weight.shape[1:]:
+        raise ValueError(f"hidden {tuple(hidden.shape)} and weight {tuple(weight.shape)} must be (..., H) and (C, H)")
+    if target.shape != hidden.shape[:-1]:
+        raise ValueError(
+            f"target {tuple(target.shape)} must have one id for each vector of hidden {tuple(hidden.shape)}"
+        )
+    if target.is_floating_point() or target.dtype == torch.bool:
+        raise ValueError(f"target must hold ids as integers, not {target.dtype}")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"bias {tuple(bias.shape)} must have one value for each of {len(weight)} rows of weight")
+    if example_weight is not None and example_weight.shape != target.shape:
+        raise ValueError(
+            f"example_weight {tuple(example_weight.shape)} must have the shape of target {tuple(target.shape)}"
+        )
+
+
+def _check_range(ids: Tensor, size: int) -> None:
+    """On a GPU the check runs there: a wrong id fails at the next synchronisation, as in torch's own losses."""
+    wrong = (ids < 0) | (ids >= size)
+    if ids.device.type != "cpu":
+        torch._assert_async(~wrong.any())
+    elif not torch.compiler.is_compiling() and bool(wrong.any()):
+        raise ValueError(
+            f"target {int(ids[wrong][0])} is outside the {size} words 0 to {size - 1}, and is not ignore_index"
+        )
+
+
+def _bounds(shape: torch.Size, positions: int, groups: int) -> tuple[int, ...]:
+    """Groups of whole sequences: the first dimension counts them."""
+    sequences = shape[0] if len(shape) > 1 else positions
+    each = positions // sequences if sequences else 0
+    return tuple(sequences * group // groups * each for group in range(groups + 1))
+
+
+def _given(
+    criterion: Criterion,
+    samples: Tensor,
+    log_expected: Tensor | None,
+    log_expected_target: Tensor | None,
+    shape: torch.Size,
+) -> Sample:
+    if log_expected is None or log_expected.shape != samples.shape:
+        raise ValueError("samples need log_expected, the logarithm of each one's expected count, in the same shape")
+    own = samples.shape[:-1] == shape and samples.ndim > 1
+    if not own and samples.ndim != 1:
+        raise ValueError(f"samples {tuple(samples.shape)} must be [K], or {(*shape, 'K')} for each position's own")
+    if isinstance(criterion, Mode2) and not own:
+        raise ValueError("criterion 'mode2' takes samples for each position, (..., K), none of them its target")
+    if log_expected_target is None:
+        if criterion.uses_expected_target:
+            raise ValueError("this criterion needs log_expected_target, the logarithm of each target's expected count")
+        log_expected_target = torch.zeros(shape, device=samples.device)
+    if log_expected_target.shape != shape:
+        raise ValueError(
+            f"log_expected_target {tuple(log_expected_target.shape)} must have the shape of target {tuple(shape)}"
+        )
+    k, positions = samples.shape[-1], shape.numel()
+    return Sample(
+        samples.reshape(-1, k),
+        log_expected.reshape(-1, k).double().exp(),
+        log_expected_target.reshape(-1).double().exp(),
+        None if own else (0, positions),
+    )

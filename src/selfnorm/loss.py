@@ -1,0 +1,115 @@
+"""SampledLoss: the front door. Replace `nn.CrossEntropyLoss` over a large vocabulary by one line."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from selfnorm.criteria import CRITERIA
+from selfnorm.criteria.importance import Mode2
+from selfnorm.functional import check_pair, sampled_loss
+from selfnorm.noise import NOISES, Noise
+from selfnorm.ops import MOST
+from selfnorm.output import LINKS
+from selfnorm.registry import pick
+from selfnorm.samplers import SAMPLERS, Sampler
+
+
+class SampledLoss(nn.Module):
+    """A loss over `num_classes` words whose cost depends on `k`, not on `num_classes`.
+
+        loss = SampledLoss(1_000_000, k=8000)(hidden, weight, target, bias)
+
+    noise      "log_uniform" (ids sorted by falling count), "unigram" (needs `counts`), "uniform", or a Noise
+    sampler    "systematic", "distinct", "replacement", "rejection", or a Sampler; "excluding" for mode2 alone
+    groups     splits the batch's sequences into so many groups, each with its own k ids: less common noise
+    sparse     row-sparse gradients of weight and bias, for torch.optim.SparseAdam, Adagrad or SGD
+    most       logits in memory at a time
+
+    `link` turns logits into scores, log q(x, c): use them as they are, unless `needs_log_z`.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        criterion: str = "mode3",
+        noise: str | Noise = "log_uniform",
+        sampler: str | Sampler | None = None,
+        k: int = 8000,
+        *,
+        groups: int = 1,
+        counts: Tensor | None = None,
+        reduction: str = "mean",
+        ignore_index: int | None = -100,
+        sparse: bool = False,
+        generator: torch.Generator | None = None,
+        most: int = MOST,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.criterion = pick("criterion", CRITERIA, criterion, **options)
+        self.sampler = self._sampler(num_classes, noise, sampler, k, groups, counts) if self.criterion.sampled else None
+        self.generator = generator
+        self._options: dict[str, Any] = {
+            "reduction": reduction,
+            "ignore_index": ignore_index,
+            "sparse": sparse,
+            "most": most,
+        }
+        self._name = f"{num_classes}, {criterion!r}" + (f", k={self.sampler.k}" if self.sampler else "")
+
+    def _sampler(
+        self, size: int, noise: str | Noise, sampler: str | Sampler | None, k: int, groups: int, counts: Tensor | None
+    ) -> Sampler:
+        if noise == "unigram" and counts is None:
+            raise ValueError("unigram noise needs counts=, one for each class")
+        if isinstance(noise, str):
+            noise = pick("noise", NOISES, noise, **({"counts": counts} if noise == "unigram" else {"size": size}))
+        if noise.size != size:
+            raise ValueError(f"the noise is over {noise.size} words, num_classes is {size}")
+        if sampler is None:
+            sampler = "excluding" if isinstance(self.criterion, Mode2) else "systematic"
+        if isinstance(sampler, str):
+            sampler = pick("sampler", SAMPLERS, sampler, noise=noise, k=k, groups=groups)
+        check_pair(self.criterion, sampler)
+        return sampler
+
+    @property
+    def link(self) -> Callable[[Tensor], Tensor]:
+        """logit -> score"""
+        return LINKS[self.criterion.link]
+
+    @property
+    def needs_log_z(self) -> bool:
+        return self.criterion.needs_log_z
+
+    def forward(
+        self,
+        hidden: Tensor,
+        weight: Tensor,
+        target: Tensor,
+        bias: Tensor | None = None,
+        *,
+        samples: Tensor | None = None,
+        log_expected: Tensor | None = None,
+        log_expected_target: Tensor | None = None,
+        example_weight: Tensor | None = None,
+    ) -> Tensor:
+        return sampled_loss(
+            hidden,
+            weight,
+            target,
+            bias,
+            criterion=self.criterion,
+            sampler=self.sampler,
+            samples=samples,
+            log_expected=log_expected,
+            log_expected_target=log_expected_target,
+            example_weight=example_weight,
+            generator=self.generator,
+            **self._options,
+        )
+
+    def extra_repr(self) -> str:
+        return self._name

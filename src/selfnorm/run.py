@@ -1,0 +1,182 @@
+"""The run directory: its files change together, or not at all, and are verified before use.
+
+    recipe.toml  vocab.txt  model.safetensors  config.json  README.md  manifest.json      listed in the manifest
+    metrics.jsonl  checkpoints/  TensorBoard events                                       not listed: they grow
+
+The manifest is the commit point. New files are first staged under hidden names that carry their SHA-256, then the
+manifest is replaced in one rename, then the staged files are renamed over the old ones. A reader takes, for each entry
+of the manifest, the staged file if there is one and the public one otherwise: before the rename of the manifest that
+is all of the old generation, after it all of the new one, wherever a writer was killed.
+"""
+
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from selfnorm import manifest
+from selfnorm.files import Hook, atomic, naming, silent, sync_folder
+from selfnorm.manifest import MANIFEST, Content, Entry
+from selfnorm.tensorfile import read_tensors, write_tensors
+
+MODEL, CONFIG = "model.safetensors", "config.json"
+STAGED = ".staged"  # ends the names of files that wait for their manifest, or for their last rename
+
+
+def save_model(
+    folder: Path,
+    tensors: Mapping[str, Tensor],
+    config: Mapping[str, Any],
+    files: Mapping[str, bytes],
+    hook: Hook = silent,
+) -> None:
+    """Write the model, its config and `files` (vocab.txt, README.md, recipe.toml …) as one change of the run."""
+    try:
+        text = json.dumps(config, indent=1, allow_nan=False)  # other programs read this file
+    except ValueError as error:
+        raise ValueError(f"{folder / CONFIG}: the config holds NaN or infinity; leave the value out") from error
+    contents: dict[str, Content] = dict(files)
+    contents[MODEL] = lambda write: write_tensors(write, tensors, hook)
+    contents[CONFIG] = f"{text}\n".encode()
+    _save(folder, contents, hook)
+
+
+def save_files(folder: Path, files: Mapping[str, bytes], hook: Hook = silent) -> None:
+    """Write some files as one change of the run; the others stay as they are."""
+    _save(folder, files, hook)
+
+
+def load_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the config of a run, after every file of it was verified."""
+    while True:
+        entries = _read_manifest(folder)
+        if MODEL not in entries or CONFIG not in entries:
+            raise ValueError(f"{folder}: the run has no model yet; go on with `selfnorm train` until it is saved")
+        try:
+            paths = _verify(folder, entries)
+            tensors, config = read_tensors(paths[MODEL]), manifest.read_json(paths[CONFIG])
+        except (ValueError, OSError):
+            if _read_manifest(folder) == entries:
+                raise
+            continue  # not broken: a training saved its next model while we read
+        if _read_manifest(folder) == entries:
+            return tensors, config
+
+
+def verify(folder: Path) -> dict[str, Path]:
+    """Refuse a run with a broken or missing file, by name; else say where each file is to be read."""
+    while True:
+        entries = _read_manifest(folder)
+        try:
+            return _verify(folder, entries)
+        except (ValueError, OSError):
+            if _read_manifest(folder) == entries:
+                raise
+
+
+def path_of(folder: Path, name: str) -> Path:
+    """Where one listed file is to be read, unverified: not always its public name, if a writer was killed."""
+    entries = _read_manifest(folder)
+    if name not in entries:
+        raise ValueError(f"{folder}: the run has no {name}; go on with `selfnorm train` until it is saved")
+    return _path(folder, name, entries[name])
+
+
+def cut_log(path: Path, step: int) -> int:
+    """Remove the lines after `step` from a JSONL log, and a half-written one; returns how many went."""
+    if not path.exists():
+        return 0
+    lines = path.read_bytes().splitlines()
+    kept = [line for line in lines if _step_of(line) <= step]
+    whole = b"".join(line + b"\n" for line in kept)
+    if whole != path.read_bytes():
+        with atomic(path) as file:
+            file.write(whole)
+    return len(lines) - len(kept)
+
+
+def _step_of(line: bytes) -> float:
+    """The step a line belongs to: infinity if the line is half or garbled, so that it goes."""
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return float("inf")
+
+
+def _save(folder: Path, contents: Mapping[str, Content], hook: Hook) -> None:
+    for name in contents:
+        if not manifest.is_plain(name):
+            raise ValueError(f"{name!r} cannot be a file of a run; give a plain name other than {MANIFEST}")
+    folder.mkdir(parents=True, exist_ok=True)
+    entries = _old_entries(folder) | {name: _stage(folder, name, content, hook) for name, content in contents.items()}
+    sync_folder(folder)
+    hook("all staged")
+    with atomic(folder / MANIFEST, lambda stage: hook(f"{MANIFEST} {stage}")) as file:
+        file.write(manifest.render(entries))
+    _settle(folder, entries, hook)
+
+
+def _stage(folder: Path, name: str, content: Content, hook: Hook) -> Entry:
+    """Write a file under a name that only a manifest with its very hash leads to."""
+    temporary = folder / f".{name}.tmp{STAGED}"
+    try:
+        entry = manifest.write_file(temporary, content, lambda stage: hook(f"{name} {stage}"), folder / name)
+        with naming(folder / name, temporary):
+            os.replace(temporary, _staged(folder, name, entry))
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    hook(f"{name} staged")
+    return entry
+
+
+def _settle(folder: Path, entries: Mapping[str, Entry], hook: Hook) -> None:
+    """Give the staged files of the manifest their public names and remove those of changes that never came to be."""
+    for name, entry in entries.items():
+        staged = _staged(folder, name, entry)
+        if staged.exists():
+            os.replace(staged, folder / name)
+            hook(f"{name} renamed")
+    sync_folder(folder)
+    for path in folder.glob(f".*{STAGED}"):
+        path.unlink()
+        hook("leftover removed")
+
+
+def _staged(folder: Path, name: str, entry: Entry) -> Path:
+    return folder / f".{name}.{entry.sha256[:16]}{STAGED}"
+
+
+def _path(folder: Path, name: str, entry: Entry) -> Path:
+    staged = _staged(folder, name, entry)
+    return staged if staged.is_symlink() or staged.exists() else folder / name
+
+
+def _verify(folder: Path, entries: Mapping[str, Entry]) -> dict[str, Path]:
+    paths = {name: _path(folder, name, entry) for name, entry in entries.items()}
+    for name, path in paths.items():
+        manifest.check(path, entries[name])
+    return paths
+
+
+def _read_manifest(folder: Path) -> dict[str, Entry]:
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: there is no such directory; give one that `selfnorm train` wrote")
+    if not os.path.lexists(folder / MANIFEST):
+        raise ValueError(f"{folder}: is not a run, it has no {MANIFEST}; give a directory that `selfnorm train` wrote")
+    return manifest.read(folder)
+
+
+def _old_entries(folder: Path) -> dict[str, Entry]:
+    """What the run has so far. A damaged manifest must not stop a training from saving: it is replaced, loudly."""
+    if not os.path.lexists(folder / MANIFEST):
+        return {}
+    try:
+        return manifest.read(folder)
+    except ValueError as error:
+        warnings.warn(f"{error}; it is replaced and lists only the files saved now", stacklevel=4)
+        return {}

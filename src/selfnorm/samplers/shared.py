@@ -1,0 +1,49 @@
+"""What all samplers share: noise, K, groups, and the uniform numbers they start from."""
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from selfnorm.noise import Noise
+from selfnorm.samplers.sample import split
+
+
+class Shared:
+    def __init__(self, noise: Noise, k: int, groups: int, *, distinct: bool = False) -> None:
+        if k < 1 or groups < 1:
+            raise ValueError(f"a sampler needs k >= 1 and groups >= 1, not k = {k} and groups = {groups}")
+        if distinct and k > noise.size:
+            raise ValueError(
+                f"{k} distinct ids cannot be drawn from {noise.size} words; "
+                f"choose k <= {noise.size}, or sampler 'replacement'"
+            )
+        self.noise, self.k, self.groups = noise, k, groups
+
+    def uniform(self, targets: Tensor, generator: torch.Generator | None, *shape: int) -> Tensor:
+        """[G, *shape] numbers in [0, 1), in float64, on the device of the targets."""
+        return torch.rand(self.groups, *shape, generator=generator, dtype=torch.float64, device=targets.device)
+
+    def checked(self, targets: Tensor, bounds: tuple[int, ...] | None) -> tuple[int, ...]:
+        """The bounds of the groups: even runs of positions unless the caller knows where its sequences end."""
+        if bounds is None:
+            return split(len(targets), self.groups)
+        if (
+            len(bounds) != self.groups + 1
+            or bounds[0] != 0
+            or bounds[-1] != len(targets)
+            or list(bounds) != sorted(bounds)
+        ):
+            raise ValueError(f"bounds {bounds} do not cut {len(targets)} positions into {self.groups} groups")
+        return bounds
+
+    def spread(self, values: Tensor, bounds: tuple[int, ...]) -> Tensor:
+        """[G] -> [N]: each position takes its group's value."""
+        runs = [
+            values[group].expand(last - first) for group, (first, last) in enumerate(pairwise(bounds)) if last > first
+        ]
+        return torch.cat(runs) if runs else values[:0]
+
+    def every(self, targets: Tensor) -> Tensor:
+        """[G, C] all ids, for K = C."""
+        return torch.arange(self.noise.size, device=targets.device).expand(self.groups, -1)

@@ -1,0 +1,56 @@
+"""K distinct ids with exact inclusion probabilities: one uniform number, K points at distance 1."""
+
+import torch
+from torch import Tensor
+
+from selfnorm.noise import Noise
+from selfnorm.samplers.sample import Sample
+from selfnorm.samplers.shared import Shared
+
+SURE = 1 - 1e-9  # above this an id is always in: a point never falls twice on one id through rounding
+
+
+class Systematic(Shared):
+    """E_c = pi_c = min(1, lambda D(c)) with sum_c pi_c = K
+
+    The ids stand side by side, each as long as its pi. The points u, u + 1, ..., u + K - 1 fall on K of them.
+    The `sure` ids of the head (pi = 1) are in every sample; the others are found by the noise's own inverse.
+    """
+
+    def __init__(self, noise: Noise, k: int = 8000, groups: int = 1) -> None:
+        super().__init__(noise, k, groups, distinct=True)
+        self.sure = self._solve()
+        self.before = self._before(self.sure)
+        self.rate = (k - self.sure) / (1 - self.before) if self.sure < k else 0.0  # lambda
+
+    def draw(
+        self, targets: Tensor, generator: torch.Generator | None = None, bounds: tuple[int, ...] | None = None
+    ) -> Sample:
+        u = self.uniform(targets, generator, 1)
+        ranks = torch.arange(self.k, device=targets.device)
+        points = u + (ranks - self.sure)
+        tail = (
+            self.noise.inverse(self.before + points[:, self.sure :] / self.rate)
+            if self.rate
+            else ranks[:0].expand(self.groups, 0)
+        )
+        ids = torch.cat([self.noise.ranked(ranks[: self.sure]).expand(self.groups, -1), tail], 1)
+        return Sample(ids, self.expected(ids), self.expected(targets), self.checked(targets, bounds))
+
+    def expected(self, ids: Tensor) -> Tensor:
+        prob = self.noise.prob(ids)
+        return torch.where(self.rate * prob >= SURE, 1.0, self.rate * prob) if self.rate else torch.ones_like(prob)
+
+    def _before(self, rank: int) -> float:
+        """Noise on all ranks below this one."""
+        return float(self.noise.cumulative(torch.tensor(rank - 1))) if rank else 0.0
+
+    def _solve(self) -> int:
+        """The number of sure ids: the first rank whose pi is below 1 when all ranks before it have pi = 1."""
+        low, high = 0, self.k if self.k == self.noise.size else self.k - 1  # the tail keeps a chance
+        while low < high:
+            middle = (low + high) // 2
+            rate = (self.k - middle) / (1 - self._before(middle))
+            prob = float(self.noise.prob(self.noise.ranked(torch.tensor(middle))))
+            low, high = (low, middle) if rate * prob < SURE else (middle + 1, high)
+        return low
