@@ -22,7 +22,7 @@ class WriteError(OSError):
     """A file that could not be written (disk full, quota, no permission); `errno` and `filename` are set."""
 
     def __str__(self) -> str:
-        return f"{self.filename} cannot be written: {self.strerror}; what was there before is untouched"
+        return f"{self.filename} cannot be written: {self.strerror}; mend this and go on, nothing else was changed"
 
 
 @contextmanager
@@ -81,10 +81,10 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def open_packed(path: Path) -> IO[bytes]:
-    """Open a plain, .gz or .bz2 file for reading bytes."""
+def open_packed(path: Path, raw: IO[bytes] | None = None) -> IO[bytes]:
+    """Open a plain, .gz or .bz2 file for reading bytes; `raw` is that file already open, for who asks how far it was read."""
     if path.suffix == ".gz":
-        return gzip.open(path, "rb")  # type: ignore[return-value]
+        return gzip.open(raw or path, "rb")  # type: ignore[return-value]
     if path.suffix == ".bz2":
-        return bz2.open(path, "rb")
-    return path.open("rb")
+        return bz2.open(raw or path, "rb")
+    return raw or path.open("rb")

@@ -26,7 +26,11 @@ class Layer:
     bias: Tensor | None = None
     sparse: bool = False
 
-    def rows(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+    def rows(self, ids: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """These rows of weight and bias; every row for None."""
+        if ids is None and not self.sparse:
+            return self.weight, self.bias
+        ids = torch.arange(len(self.weight), device=self.weight.device) if ids is None else ids
         bias = None if self.bias is None else take(self.bias, ids, self.sparse)
         return take(self.weight, ids, self.sparse), bias
 

@@ -12,9 +12,9 @@ is all of the old generation, after it all of the new one, wherever a writer was
 import json
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -23,8 +23,15 @@ from selfnorm.files import Hook, atomic, naming, silent, sync_folder
 from selfnorm.manifest import MANIFEST, Content, Entry
 from selfnorm.tensorfile import read_tensors, write_tensors
 
+T = TypeVar("T")
+
 MODEL, CONFIG = "model.safetensors", "config.json"
 STAGED = ".staged"  # ends the names of files that wait for their manifest, or for their last rename
+LEFTOVERS = (
+    f".*{STAGED}",
+    f".{MANIFEST}.*.tmp",
+    ".metrics.jsonl.*.tmp",
+)  # one process writes here, so they are nobody's
 
 
 def save_model(
@@ -36,7 +43,7 @@ def save_model(
 ) -> None:
     """Write the model, its config and `files` (vocab.txt, README.md, recipe.toml …) as one change of the run."""
     try:
-        text = json.dumps(config, indent=1, allow_nan=False)  # other programs read this file
+        text = json.dumps(dict(config), indent=1, allow_nan=False)  # other programs read this file
     except ValueError as error:
         raise ValueError(f"{folder / CONFIG}: the config holds NaN or infinity; leave the value out") from error
     contents: dict[str, Content] = dict(files)
@@ -52,38 +59,26 @@ def save_files(folder: Path, files: Mapping[str, bytes], hook: Hook = silent) ->
 
 def load_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the config of a run, after every file of it was verified."""
-    while True:
-        entries = _read_manifest(folder)
-        if MODEL not in entries or CONFIG not in entries:
+
+    def read(paths: dict[str, Path]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        if MODEL not in paths or CONFIG not in paths:
             raise ValueError(f"{folder}: the run has no model yet; go on with `selfnorm train` until it is saved")
-        try:
-            paths = _verify(folder, entries)
-            tensors, config = read_tensors(paths[MODEL]), manifest.read_json(paths[CONFIG])
-        except (ValueError, OSError):
-            if _read_manifest(folder) == entries:
-                raise
-            continue  # not broken: a training saved its next model while we read
-        if _read_manifest(folder) == entries:
-            return tensors, config
+        return read_tensors(paths[MODEL]), _read_config(paths[CONFIG])
+
+    return _read_whole(folder, read)
 
 
 def verify(folder: Path) -> dict[str, Path]:
     """Refuse a run with a broken or missing file, by name; else say where each file is to be read."""
-    while True:
-        entries = _read_manifest(folder)
-        try:
-            return _verify(folder, entries)
-        except (ValueError, OSError):
-            if _read_manifest(folder) == entries:
-                raise
+    return _read_whole(folder, lambda paths: paths)
 
 
 def path_of(folder: Path, name: str) -> Path:
     """Where one listed file is to be read, unverified: not always its public name, if a writer was killed."""
-    entries = _read_manifest(folder)
-    if name not in entries:
+    _, paths = _look(folder)
+    if name not in paths:
         raise ValueError(f"{folder}: the run has no {name}; go on with `selfnorm train` until it is saved")
-    return _path(folder, name, entries[name])
+    return paths[name]
 
 
 def cut_log(path: Path, step: int) -> int:
@@ -99,6 +94,39 @@ def cut_log(path: Path, step: int) -> int:
     return len(lines) - len(kept)
 
 
+def _read_whole(folder: Path, read: Callable[[dict[str, Path]], T]) -> T:
+    """Verify every file, then read; once more if a training saved its next model meanwhile."""
+    while True:
+        look = entries, paths = _look(folder)
+        try:
+            for name, path in paths.items():
+                manifest.check(path, entries[name])
+            result = read(paths)
+        except (ValueError, OSError):
+            if _look(folder) == look:
+                raise
+            continue
+        if _look(folder) == look:
+            return result
+
+
+def _look(folder: Path) -> tuple[dict[str, Entry], dict[str, Path]]:
+    """What the run should hold, and where each file lies now."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: there is no such directory; give one that `selfnorm train` wrote")
+    if not os.path.lexists(folder / MANIFEST):
+        raise ValueError(f"{folder}: is not a run, it has no {MANIFEST}; give a directory that `selfnorm train` wrote")
+    entries = manifest.read(folder)
+    return entries, {name: _path(folder, name, entry) for name, entry in entries.items()}
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    config = manifest.read_json(path)
+    if not isinstance(config, dict):
+        raise ValueError(f"{path}: is not a JSON object; it was not written by selfnorm")
+    return config
+
+
 def _step_of(line: bytes) -> float:
     """The step a line belongs to: infinity if the line is half or garbled, so that it goes."""
     try:
@@ -112,12 +140,17 @@ def _save(folder: Path, contents: Mapping[str, Content], hook: Hook) -> None:
         if not manifest.is_plain(name):
             raise ValueError(f"{name!r} cannot be a file of a run; give a plain name other than {MANIFEST}")
     folder.mkdir(parents=True, exist_ok=True)
-    entries = _old_entries(folder) | {name: _stage(folder, name, content, hook) for name, content in contents.items()}
-    sync_folder(folder)
-    hook("all staged")
-    with atomic(folder / MANIFEST, lambda stage: hook(f"{MANIFEST} {stage}")) as file:
-        file.write(manifest.render(entries))
-    _settle(folder, entries, hook)
+    old = _old_entries(folder)
+    try:
+        entries = old | {name: _stage(folder, name, content, hook) for name, content in contents.items()}
+        sync_folder(folder)
+        hook("all staged")
+        with atomic(folder / MANIFEST, lambda stage: hook(f"{MANIFEST} {stage}")) as file:
+            file.write(manifest.render(entries))
+    finally:
+        _settle(
+            folder, _old_entries(folder), hook
+        )  # after an error too: by then the manifest is the old one or the new
 
 
 def _stage(folder: Path, name: str, content: Content, hook: Hook) -> Entry:
@@ -142,7 +175,7 @@ def _settle(folder: Path, entries: Mapping[str, Entry], hook: Hook) -> None:
             os.replace(staged, folder / name)
             hook(f"{name} renamed")
     sync_folder(folder)
-    for path in folder.glob(f".*{STAGED}"):
+    for path in [path for pattern in LEFTOVERS for path in folder.glob(pattern)]:
         path.unlink()
         hook("leftover removed")
 
@@ -153,22 +186,7 @@ def _staged(folder: Path, name: str, entry: Entry) -> Path:
 
 def _path(folder: Path, name: str, entry: Entry) -> Path:
     staged = _staged(folder, name, entry)
-    return staged if staged.is_symlink() or staged.exists() else folder / name
-
-
-def _verify(folder: Path, entries: Mapping[str, Entry]) -> dict[str, Path]:
-    paths = {name: _path(folder, name, entry) for name, entry in entries.items()}
-    for name, path in paths.items():
-        manifest.check(path, entries[name])
-    return paths
-
-
-def _read_manifest(folder: Path) -> dict[str, Entry]:
-    if not folder.is_dir():
-        raise ValueError(f"{folder}: there is no such directory; give one that `selfnorm train` wrote")
-    if not os.path.lexists(folder / MANIFEST):
-        raise ValueError(f"{folder}: is not a run, it has no {MANIFEST}; give a directory that `selfnorm train` wrote")
-    return manifest.read(folder)
+    return staged if os.path.lexists(staged) else folder / name
 
 
 def _old_entries(folder: Path) -> dict[str, Entry]:

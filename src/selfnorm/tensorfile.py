@@ -51,7 +51,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
             tied = file.metadata() or {}
-    except SafetensorError as error:
+    except (SafetensorError, RuntimeError) as error:  # PyTorch's own when it cannot map the file
         raise ValueError(f"{path}: not a whole safetensors file ({error}); nothing was read from it") from error
     for name, first in tied.items():
         if first not in tensors or name in tensors:
@@ -67,6 +67,9 @@ def _check(name: str, tensor: Tensor) -> None:
         raise ValueError(
             f"tensor {name!r} ({kind}) cannot be saved; save dense tensors of {', '.join(DTYPES.values())}"
         )
+    # The sum is NaN if any value is, or if it meets both infinities: one pass without a copy, then a closer look.
+    if tensor.is_floating_point() and tensor.sum().isnan() and tensor.isnan().any():
+        raise ValueError(f"tensor {name!r} holds NaN and is not saved; go on from the last checkpoint")
 
 
 def _tied(tensors: Mapping[str, Tensor]) -> dict[str, str]:

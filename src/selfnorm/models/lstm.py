@@ -42,18 +42,39 @@ class LSTM(Model):
             for parameter in self.parameters():
                 nn.init.uniform_(parameter, -init, init)
             return
+        forget = slice(self.width, 2 * self.width)  # PyTorch's order of the gates: input, forget, cell, output
         for name, parameter in self.lstm.named_parameters():
             if name.startswith("bias"):
                 nn.init.zeros_(parameter)
             if name.startswith("bias_ih"):
-                nn.init.ones_(
-                    parameter[self.width : 2 * self.width]
-                )  # gates in PyTorch's order: input, forget, cell, output
+                nn.init.ones_(parameter[forget])
 
     def advance(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         vectors = self.dropout(self.embedding(inputs, self.output))  # [B, T, E]
-        hidden, state = self.lstm(vectors, state)
+        hidden, state = self.run(vectors, state)
         return self.dropout(hidden), state  # [B, T, H]
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # it would unroll the loop over time
+    def run(self, vectors: Tensor, state: State | None) -> tuple[Tensor, State]:
+        """The layers; under autocast in its own dtype, where PyTorch runs float16 even if bfloat16 was asked for."""
+        kind = vectors.device.type
+        if not (torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)):
+            return self.lstm(vectors, state)
+        dtype = torch.get_autocast_dtype(kind)
+        state = state or self.start(len(vectors), vectors.device)
+        options = self.lstm.num_layers, self.lstm.dropout, self.training, False, True  # one direction, batch first
+        with torch.autocast(kind, enabled=False):
+            vectors, h, c = (part.to(dtype) for part in (vectors, *state))
+            hidden, h, c = torch.lstm(vectors, (h, c), self.weights(dtype), True, *options)
+        return hidden, (h, c)
+
+    def weights(self, dtype: torch.dtype) -> list[Tensor]:
+        """The layers' weights in PyTorch's order, in one piece of memory in cuDNN's: matrices, then biases."""
+        parts = [part for layer in self.lstm.all_weights for part in layer]
+        order = sorted(range(len(parts)), key=lambda n: -parts[n].ndim)
+        flat = torch.cat([parts[n].to(dtype).flatten() for n in order])
+        pieces = dict(zip(order, flat.split([parts[n].numel() for n in order])))
+        return [pieces[n].view_as(part) for n, part in enumerate(parts)]
 
     def start(self, batch: int, device: torch.device | str | None = None) -> State:
         weight = self.embedding.weight

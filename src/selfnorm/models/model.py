@@ -52,7 +52,7 @@ class Model(nn.Module):
         raise NotImplementedError
 
     def detach(self, state: State) -> State:
-        """The same state, through which no gradient flows back."""
+        """The state to carry on a stream from: no gradient flows back through it, and it stays of bounded size."""
         raise NotImplementedError
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -23,26 +23,19 @@ class State:
     """Keys and values of each layer. Shorter histories are padded on the left, so that new inputs go on the right."""
 
     past: tuple[Tensor, ...]  # of each layer [B, S, 2, heads, D]
+    lengths: Tensor  # [B]  how many inputs each history has had
     padding: Tensor | None = None  # [B]  how many of the S are padding; None: none in any row
 
     @property
     def columns(self) -> int:  # S
         return self.past[0].shape[1]
 
-    @property
-    def batch(self) -> int:  # B
-        return self.past[0].shape[0]
-
-    @property
-    def lengths(self) -> Tensor:
-        """How many inputs each history holds: [B]."""
-        if self.padding is None:
-            return torch.full((self.batch,), self.columns, device=self.past[0].device)
-        return self.columns - self.padding
-
 
 class Transformer(Model):
-    """The paper's model for Librispeech (42 layers of 512, feed-forward 2048, 8 heads, no positional encoding)."""
+    """The paper's model for Librispeech (42 layers of 512, feed-forward 2048, 8 heads, no positional encoding).
+
+    A detached state keeps the last `memory` inputs: a stream that is carried on for ever must not grow for ever.
+    """
 
     def __init__(
         self,
@@ -57,12 +50,12 @@ class Transformer(Model):
         tied: bool = False,
         sparse: bool = False,
         activation: str = "gelu",
+        memory: int = 512,
         link: str = "logsigmoid",
         normalize: bool = False,
     ) -> None:
-        check_sizes(
-            size=size, layers=layers, hidden=hidden, feed_forward=feed_forward, heads=heads, embedding=embedding
-        )
+        check_sizes(size=size, layers=layers, hidden=hidden, embedding=embedding)
+        check_sizes(feed_forward=feed_forward, heads=heads, memory=memory)
         check_dropout(dropout)
         if hidden % heads:
             raise ValueError(f"{heads} heads cannot share a hidden size of {hidden}; choose heads that divide it")
@@ -70,8 +63,7 @@ class Transformer(Model):
         if waved % 2:
             raise ValueError(f"{positions} positions need an even size, not {waved}; choose another hidden or heads")
         super().__init__(size, hidden, embedding, tied=tied, sparse=sparse, link=link, normalize=normalize)
-        self.heads = heads
-        self.positions = positions
+        self.heads, self.positions, self.memory = heads, positions, memory
         self.into = nn.Identity() if embedding == hidden else nn.Linear(embedding, hidden, bias=False)
         block = partial(Block, hidden, feed_forward, heads, dropout, activation, scale=1 / math.sqrt(2 * layers))
         self.blocks = nn.ModuleList(block() for _ in range(layers))
@@ -85,9 +77,9 @@ class Transformer(Model):
         hidden = self.into(self.embedding(inputs, self.output))  # [B, T, H]
         turn = None
         if self.positions == "sinusoidal":
-            hidden = hidden + SPREAD * torch.cat(waves(state, length, self.width), -1).to(hidden.dtype)
+            hidden = hidden + SPREAD * torch.cat(waves(state.lengths, length, self.width), -1).to(hidden.dtype)
         if self.positions == "rotary":
-            turn = waves(state, length, self.width // self.heads)
+            turn = waves(state.lengths, length, self.width // self.heads)
         hidden = self.dropout(hidden)
         seen = visible(state, length)
         past = []
@@ -95,20 +87,21 @@ class Transformer(Model):
             hidden, after = block(hidden, before, seen, turn)
             past.append(after)
         hidden = self.norm(hidden).to(past[-1].dtype)  # autocast would leave float32 here
-        return hidden, State(tuple(past), state.padding)
+        return hidden, State(tuple(past), state.lengths + length, state.padding)
 
     def start(self, batch: int, device: torch.device | str | None = None) -> State:
         weight = self.norm.weight
         none = weight.new_empty(batch, 0, 2, self.heads, self.width // self.heads, device=device or weight.device)
-        return State((none,) * len(self.blocks))
+        return State((none,) * len(self.blocks), torch.zeros(batch, dtype=torch.long, device=none.device))
 
     def select(self, state: State, index: Tensor) -> State:
         past = tuple(rows.index_select(0, index) for rows in state.past)
+        lengths = state.lengths.index_select(0, index)
         if state.padding is None or not len(index):
-            return State(past)
+            return State(past, lengths)
         padding = state.padding.index_select(0, index)
-        spare, most = (int(value) for value in padding.aminmax())  # columns that are padding in every row go
-        return State(tuple(rows[:, spare:] for rows in past), padding - spare if most > spare else None)
+        spare, most = torch.stack(padding.aminmax()).tolist()  # columns that are padding in every row go
+        return State(tuple(rows[:, spare:] for rows in past), lengths, padding - spare if most > spare else None)
 
     def join(self, states: Sequence[State]) -> State:
         columns = max(state.columns for state in states)
@@ -116,12 +109,19 @@ class Transformer(Model):
             torch.cat([F.pad(rows, (0, 0, 0, 0, 0, 0, columns - rows.shape[1], 0)) for rows in layer])
             for layer in zip(*(state.past for state in states))
         )
+        lengths = torch.cat([state.lengths for state in states])
         if all(state.padding is None and state.columns == columns for state in states):
-            return State(past)
-        return State(past, columns - torch.cat([state.lengths for state in states]))
+            return State(past, lengths)
+        padding = [
+            columns - state.columns + (torch.zeros_like(state.lengths) if state.padding is None else state.padding)
+            for state in states
+        ]
+        return State(past, lengths, torch.cat(padding))
 
     def detach(self, state: State) -> State:
-        return replace(state, past=tuple(rows.detach() for rows in state.past))
+        past = tuple(rows[:, -self.memory :].detach() for rows in state.past)
+        gone = max(state.columns - self.memory, 0)
+        return State(past, state.lengths, None if state.padding is None else (state.padding - gone).clamp(min=0))
 
 
 class Block(nn.Module):
@@ -176,15 +176,12 @@ def visible(state: State, length: int) -> Tensor | None:
     return seen
 
 
-def waves(state: State, length: int, size: int) -> Turn:
-    """Cosine and sine of each new input's position at size / 2 wavelengths: each [B or 1, T, size / 2], float32."""
-    device = state.past[0].device
-    position = torch.arange(state.columns, state.columns + length, device=device)[None]
-    if state.padding is not None:
-        position = position - state.padding[:, None]
-    rate = LONGEST_WAVE ** -(torch.arange(0, size, 2, device=device) / size)
-    angle = position[..., None] * rate
-    return angle.cos(), angle.sin()
+def waves(lengths: Tensor, more: int, size: int) -> Turn:
+    """Cosine and sine of the positions after `lengths` at size / 2 wavelengths: each [B, T, size / 2], float32."""
+    position = lengths[:, None] + torch.arange(more, device=lengths.device)
+    rate = LONGEST_WAVE ** -(torch.arange(0, size, 2, dtype=torch.float64, device=lengths.device) / size)
+    angle = position[..., None] * rate  # float64: far along a stream float32 has lost the fast waves
+    return angle.cos().float(), angle.sin().float()
 
 
 def turned(vectors: Tensor, turn: Turn) -> Tensor:

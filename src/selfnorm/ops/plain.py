@@ -24,13 +24,13 @@ Row = int | slice  # where the ids of some positions stand: a group's row, or on
 
 
 class Table(Protocol):
-    """An output layer: `weight` [C, H], `bias` [C] or None, and how to take rows of both."""
+    """An output layer: `weight` [C, H], `bias` [C] or None, and how to take rows of both (None: every row)."""
 
     @property
     def weight(self) -> Tensor: ...
     @property
     def bias(self) -> Tensor | None: ...
-    def rows(self, ids: Tensor) -> tuple[Tensor, Tensor | None]: ...
+    def rows(self, ids: Tensor | None) -> tuple[Tensor, Tensor | None]: ...
     def logit(self, hidden: Tensor, ids: Tensor) -> Tensor: ...
 
 
@@ -114,7 +114,7 @@ def product(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class _Run(NamedTuple):
-    """Positions `first` to `last` share row `group` of the ids (None: each has its own); `numbers` for each position."""
+    """Positions `first` to `last` share row `group` of the ids (None: each its own); each needs `numbers` of memory."""
 
     first: int
     last: int
@@ -153,7 +153,7 @@ def _by_parts(
 def _runs(hidden: Tensor, output: Table, sample: Drawn | None, few: bool) -> Iterator[_Run]:
     if sample is None or sample.bounds is None:
         numbers = hidden.shape[1] * sample.ids.shape[1] if sample is not None and few else len(output.weight)
-        yield _Run(0, len(hidden), None, output.weight, output.bias, numbers)
+        yield _Run(0, len(hidden), None, *output.rows(None), numbers)
     else:
         for group, (first, last) in enumerate(pairwise(sample.bounds)):
             if first < last:

@@ -1,0 +1,215 @@
+"""Token store -> batches. `batch(epoch, index)` depends on nothing but the seed and its arguments.
+
+So a step number is all that a checkpoint has to know of the data, and a rank of a larger world may ask for the batches
+that are its own without telling the others.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from typing import Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from selfnorm.corpus.store import TokenStore
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B sequences of at most T positions; the N real positions are those of the targets, sequence by sequence."""
+
+    inputs: Tensor  # [B, T]  the word before each position
+    real: Tensor  # [B, T]  false where a shorter sequence is padded
+    targets: Tensor  # [N]
+    fresh: Tensor  # [B]  true where no state is carried from the batch before
+    lengths: tuple[int, ...]  # B real positions per sequence, N in all
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
+        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin(self) -> Self:
+        return self._each(Tensor.pin_memory)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        return replace(
+            self,
+            inputs=change(self.inputs),
+            real=change(self.real),
+            targets=change(self.targets),
+            fresh=change(self.fresh),
+        )
+
+
+class Batches(Protocol):
+    @property
+    def steps_per_epoch(self) -> int: ...
+    def batch(self, epoch: int, index: int) -> Batch: ...
+
+
+class Sentences:
+    """Histories start fresh: a sequence is a sentence; inputs are `<s>` and its words, targets its words and `</s>`.
+
+    A batch holds `positions` (padding among them) or, where given, `sequences`. Sentences of more than `max_length`
+    positions are cut into pieces (`cut` says how many sentences); a later piece starts with the word before it.
+    """
+
+    def __init__(
+        self,
+        store: TokenStore,
+        *,
+        positions: int = 8192,
+        sequences: int | None = None,
+        max_length: int = 256,
+        seed: int = 0,
+    ) -> None:
+        if sequences is None and positions < max_length:
+            raise ValueError(f"a batch of {positions} positions has no room for a sentence of max_length={max_length}")
+        if max_length < 1 or (sequences is not None and sequences < 1):
+            raise ValueError(f"batches need max_length and sequences above 0, not {max_length} and {sequences}")
+        self.store, self.seed = store, seed
+        self.begin, self.length = _pieces(store, max_length)  # [pieces]
+        self.cut = int((store.lengths > max_length).sum())
+        self.bounds = _bounds(self.length[_by_length(self.length)], positions, sequences)  # [steps + 1]
+        self._plan = lru_cache(maxsize=2)(self._plan_of)  # two: the next epoch is begun ahead of time
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return len(self.bounds) - 1
+
+    def batch(self, epoch: int, index: int) -> Batch:
+        order, batches = self._plan(epoch)
+        which = batches[_checked(index, self)]
+        chosen = order[self.bounds[which] : self.bounds[which + 1]]
+        return _batch(self.store, self.begin[chosen], self.length[chosen])
+
+    def _plan_of(self, epoch: int) -> tuple[Integers, Integers]:
+        """The pieces by length, equals shuffled, and the order of the batches cut from them.
+
+        Sorting all of them makes padding small and the cuts, hence the number of steps, the same in every epoch.
+        """
+        chance = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
+        shuffled = chance.permutation(len(self.length))
+        return shuffled[_by_length(self.length[shuffled])], chance.permutation(self.steps_per_epoch)
+
+
+class Streams:
+    """Histories run on: the text is cut into `sequences` equal streams, a batch is the next `steps` words of each.
+
+    The first input of the text is `</s>`, that of a later stream the word before it; every word is a target once.
+    """
+
+    def __init__(self, store: TokenStore, *, sequences: int = 20, steps: int = 20, seed: int = 0) -> None:
+        if sequences < 1 or steps < 1:
+            raise ValueError(f"streams need sequences and steps above 0, not {sequences} and {steps}")
+        if len(store.ids) < sequences:
+            raise ValueError(f"a text of {len(store.ids)} words cannot be cut into {sequences} streams; take fewer")
+        self.store, self.steps = store, steps  # there is no chance in it: `seed` is here so that all are built alike
+        bounds = np.arange(sequences + 1) * len(store.ids) // sequences
+        self.begin, self.length = bounds[:-1], np.diff(bounds)  # [sequences]; lengths differ by one at most
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-int(self.length.max()) // self.steps)
+
+    def batch(self, epoch: int, index: int) -> Batch:
+        done = _checked(index, self) * self.steps
+        length = np.clip(self.length - done, 0, self.steps)
+        return _batch(self.store, self.begin + done, length, stream=True, fresh=index == 0)
+
+
+BATCHES = {"sentences": Sentences, "streams": Streams}
+
+
+def evaluation_batches(
+    store: TokenStore, positions: int = 8192, max_length: int | None = None
+) -> Iterator[tuple[Batch, Integers]]:
+    """Every sentence once, in order of length, with the places [N] of the targets in `store.ids`.
+
+    Results come back in the order of the text by `values[places] = results`. A sentence longer than `positions` is a
+    batch of its own; `max_length` cuts sentences as in training.
+    """
+    begin, length = _pieces(store, max_length)
+    order = _by_length(length)
+    bounds = _bounds(length[order], positions, None)
+    for first, last in pairwise(bounds):
+        chosen = order[first:last]
+        places = _ranges(begin[chosen], length[chosen])
+        yield _batch(store, begin[chosen], length[chosen]), places
+
+
+def _checked(index: int, batches: Batches) -> int:
+    if not 0 <= index < batches.steps_per_epoch:
+        raise IndexError(f"batch {index} of an epoch of {batches.steps_per_epoch}")
+    return index
+
+
+def _pieces(store: TokenStore, max_length: int | None) -> tuple[Integers, Integers]:
+    """Where the sentences, cut at `max_length`, begin in the store, and how long they are."""
+    lengths = store.lengths
+    if max_length is None or len(lengths) == 0 or int(lengths.max()) <= max_length:
+        return np.asarray(store.starts[:-1]), lengths
+    pieces = -(-lengths // max_length)
+    number = _ranges(np.zeros_like(pieces), pieces)  # of each piece in its sentence
+    begin = np.repeat(store.starts[:-1], pieces) + number * max_length
+    return begin, np.minimum(np.repeat(store.starts[1:], pieces) - begin, max_length)
+
+
+def _by_length(length: Integers) -> Integers:
+    """Shortest first, equals as they come; NumPy sorts 16 bits by radix, ten times faster than 64."""
+    short = len(length) == 0 or int(length.max()) < 1 << 16
+    return np.argsort(length.astype(np.uint16) if short else length, kind="stable")
+
+
+def _ranges(begin: Integers, length: Integers) -> Integers:
+    """begin_0, begin_0 + 1, ... for length_0 numbers, then begin_1, ..."""
+    before = np.cumsum(length) - length
+    return np.arange(int(length.sum()), dtype=np.int64) + np.repeat(begin - before, length)
+
+
+def _bounds(rising: Integers, positions: int, sequences: int | None) -> Integers:
+    """Cut sequences of rising length into batches of so many sequences, or so many positions with padding."""
+    if sequences is not None:
+        return np.append(np.arange(0, len(rising), sequences), len(rising))
+    bounds = [0]
+    while bounds[-1] < len(rising):
+        bounds.append(_next_bound(rising, bounds[-1], positions))
+    return np.array(bounds)
+
+
+def _next_bound(rising: Integers, first: int, positions: int) -> int:
+    """The largest `last` with (last - first) * rising[last - 1] <= positions, and at least first + 1; by bisection."""
+    low, high = first + 1, min(first + max(1, positions // int(rising[first])), len(rising))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if (middle - first) * int(rising[middle - 1]) <= positions:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _batch(store: TokenStore, begin: Integers, length: Integers, stream: bool = False, fresh: bool = True) -> Batch:
+    """The sequences that begin at these places of the store."""
+    width = int(length.max())
+    places = begin[:, None] + np.arange(width)  # [B, T]  of the targets
+    real = np.arange(width) < length[:, None]
+    inputs = store.ids[np.clip(places - 1, 0, len(store.ids) - 1)].astype(np.int64)
+    if stream:
+        inputs[places == 0] = store.end
+    else:
+        first = store.ids[begin - 1] == store.end  # a place after </s>, not a later piece of a long sentence
+        inputs[first | (begin == 0), 0] = store.start
+    inputs[~real] = store.end
+    return Batch(
+        inputs=torch.from_numpy(inputs),
+        real=torch.from_numpy(real),
+        targets=torch.from_numpy(store.ids[places[real]].astype(np.int64)),
+        fresh=torch.full((len(begin),), fresh),
+        lengths=tuple(length.tolist()),
+    )

@@ -1,0 +1,274 @@
+"""Text -> DATA: a folder with the vocabulary, a token store for each text, and a manifest."""
+
+import ctypes
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from selfnorm import manifest
+from selfnorm.corpus.segments import Placed, Translator, merge, run_path, write_run
+from selfnorm.corpus.store import PARTS, VOCABULARY, is_data, write_store
+from selfnorm.corpus.text import BLOCK, bad_text, blocks
+from selfnorm.corpus.workers import MOST, TYPES, BadBlock, Task, number
+from selfnorm.files import naming, sha256, silent, sync_folder
+from selfnorm.vocabulary import END, UNKNOWN, Vocabulary
+
+Progress = Callable[[str, int, int, int], None]  # stage ("count", "encode"), bytes done, of how many, words so far
+
+SMALL = 4 * BLOCK  # bytes of text that are not worth a process
+
+
+@dataclass(frozen=True)
+class TextSummary:
+    """One text: `types` are its distinct words, `oov` its words that became (or were) `<unk>`."""
+
+    part: str
+    path: str
+    words: int
+    sentences: int
+    types: int
+    oov: int
+
+    @property
+    def oov_rate(self) -> float:
+        return self.oov / self.words
+
+
+@dataclass(frozen=True)
+class Summary:
+    to: str
+    size: int  # C
+    texts: tuple[TextSummary, ...]
+    most_frequent: tuple[tuple[str, int], ...]
+    dropped: tuple[str, ...]  # entries of a given word list that are no words
+    seconds: float
+
+    @property
+    def words(self) -> int:
+        return sum(text.words for text in self.texts)
+
+    @property
+    def words_per_second(self) -> float:
+        return self.words / self.seconds
+
+    def as_dict(self) -> dict[str, Any]:
+        texts = [asdict(text) | {"oov_rate": text.oov_rate} for text in self.texts]
+        return asdict(self) | {"texts": texts, "words": self.words, "words_per_second": self.words_per_second}
+
+
+def prepare(
+    texts: list[Path],
+    to: Path,
+    size: int | None = None,
+    valid: Path | None = None,
+    test: Path | None = None,
+    vocab: Path | None = None,
+    keep_empty: bool = False,
+    processes: int | None = None,
+    progress: Progress | None = None,
+    block: int = BLOCK,
+    types: int = TYPES,
+) -> Summary:
+    """Count the words of `texts`, choose the `size` most frequent (all by default), encode the texts with them.
+
+    `vocab` is a word list to choose from. Memory does not grow with the texts: `block` bytes are read at a time, and
+    about `types` distinct words are held beside the vocabulary. A DATA folder made before is replaced in one rename.
+    """
+    began = time.perf_counter()
+    given = [("train", path) for path in texts] + [("valid", valid), ("test", test)]
+    sources = [_Source(part, path) for part, path in given if path is not None]
+    words = None if vocab is None else Vocabulary.load(vocab)
+    _check(sources, to, size)
+    with _staged(to) as folder:
+        work = _Work(sources, folder, progress or _no_progress)
+        work.number(processes, keep_empty, block, types)
+        vocabulary = work.choose(size, words)
+        vocabulary.save(folder / VOCABULARY)
+        oov = work.encode(vocabulary)
+    dropped = () if words is None else words.dropped
+    return work.summary(to, vocabulary, oov, dropped, time.perf_counter() - began)
+
+
+@dataclass(frozen=True)
+class _Source:
+    part: str
+    path: Path
+
+
+def _no_progress(_stage: str, _done: int, _total: int, _words: int) -> None:
+    pass
+
+
+def _check(sources: list[_Source], to: Path, size: int | None) -> None:
+    """What can be wrong is said before the work, not after it."""
+    if not any(source.part == "train" for source in sources):
+        raise ValueError("no text to prepare; name at least one file")
+    for source in sources:
+        if not source.path.is_file():
+            raise ValueError(f"{source.path}: there is no such file; give a text, plain, .gz or .bz2")
+    if size is not None:
+        Vocabulary.from_counts({}, size)
+    if to.exists() and not is_data(to) and not (to.is_dir() and not any(to.iterdir())):
+        raise ValueError(f"{to}: exists and was not made by `selfnorm prepare`; choose another name or remove it")
+
+
+class _Work:
+    """The stages of `prepare`, in order."""
+
+    def __init__(self, sources: list[_Source], folder: Path, progress: Progress) -> None:
+        self.sources, self.folder, self.progress = sources, folder, progress
+        self.scratch = folder / "scratch"
+        self.scratch.mkdir()
+        self.placed: list[list[Placed]] = []  # for each text, its blocks
+        self.types: list[int] = []
+        self.runs: list[Path] = []
+
+    def number(self, processes: int | None, keep_empty: bool, block: int, types: int) -> None:
+        """Read the texts, once; afterwards every word has a provisional number in the scratch folder."""
+        total = sum(source.path.stat().st_size for source in self.sources)
+        of: list[int] = []  # the text of each block
+        done = words = 0
+
+        def tasks() -> Iterator[Task]:
+            nonlocal done
+            before = 0
+            for text, source in enumerate(self.sources):
+                for piece in blocks(source.path, block):
+                    of.append(text)
+                    yield Task(text, piece)
+                    done = before + piece.read
+                before += source.path.stat().st_size
+
+        def seen(placed: Placed) -> None:
+            nonlocal words
+            words += placed.words
+            self.progress("count", done, total, words)
+
+        processes = max(1, min(processes or _cores(), MOST, total // SMALL))
+        try:
+            placed = number(tasks(), seen, self.scratch, processes, keep_empty, types)
+        except BadBlock as bad:
+            raise bad_text(self.sources[bad.text].path, bad.error) from None
+        self.placed = [[] for _ in self.sources]
+        for text, each in zip(of, placed, strict=True):
+            self.placed[text].append(each)
+        for source, each_text in zip(self.sources, self.placed, strict=True):
+            if not any(each.words for each in each_text):
+                raise ValueError(f"{source.path}: no words in it; give a text with one sentence per line")
+        self._merge()
+
+    def _merge(self) -> None:
+        """One run of counts for each text."""
+        for text, placed in enumerate(self.placed):
+            segments = dict.fromkeys((each.worker, each.segment) for each in placed)
+            runs = [run_path(self.scratch, *segment) for segment in segments]
+            self.runs.append(self.scratch / f"{text}.text")
+            self.types.append(write_run(self.runs[-1], merge(runs)))
+
+    def choose(self, size: int | None, words: Vocabulary | None) -> Vocabulary:
+        """The vocabulary, by the counts of the training texts."""
+        train = [text for text, source in enumerate(self.sources) if source.part == "train"]
+        sentences = sum(each.sentences for text in train for each in self.placed[text])
+
+        def counts() -> Iterator[tuple[str, int]]:
+            yield END, sentences
+            for word, count in merge([self.runs[text] for text in train]):
+                yield word.decode(), count
+
+        return Vocabulary.from_counts(counts(), size, None if words is None else words.words)
+
+    def encode(self, vocabulary: Vocabulary) -> list[int]:
+        """Write the stores; how often each text has `<unk>`."""
+        total = sum(each.bytes for placed in self.placed for each in placed)
+        oov = [0] * len(self.sources)
+        translator = Translator(self.scratch, vocabulary)
+        done = words = 0
+
+        def pieces(part: str) -> Iterator[Any]:
+            nonlocal done, words
+            for text, source in enumerate(self.sources):
+                for each in self.placed[text] if source.part == part else ():
+                    ids = translator.ids(each)
+                    oov[text] += int((ids == vocabulary.unknown).sum())
+                    yield ids
+                    done, words = done + each.bytes, words + each.words
+                    self.progress("encode", done, total, words)
+
+        for part in PARTS:
+            if any(source.part == part for source in self.sources):
+                write_store(self.folder / f"{part}.ids", vocabulary, pieces(part))
+        translator.close()
+        return oov
+
+    def summary(
+        self, to: Path, vocabulary: Vocabulary, oov: list[int], dropped: tuple[str, ...], seconds: float
+    ) -> Summary:
+        texts = [
+            TextSummary(
+                source.part,
+                str(source.path),
+                words=sum(each.words for each in placed),
+                sentences=sum(each.sentences for each in placed),
+                types=types,
+                oov=unknown,
+            )
+            for source, placed, types, unknown in zip(self.sources, self.placed, self.types, oov, strict=True)
+        ]
+        assert vocabulary.counts is not None
+        ranked = zip(vocabulary.words, vocabulary.counts.tolist())
+        frequent = [(word, count) for word, count in ranked if word not in (END, UNKNOWN)][:10]
+        return Summary(str(to), len(vocabulary), tuple(texts), tuple(frequent), dropped, seconds)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _staged(to: Path) -> Iterator[Path]:
+    """A hidden folder beside `to` that takes its place, with a manifest, when all went well."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    host = socket.gethostname()
+    _remove_leftovers(to, host)
+    folder = to.with_name(f".{to.name}.{host}-{os.getpid()}.tmp")
+    try:
+        with naming(to, folder):
+            folder.mkdir()
+            yield folder
+            shutil.rmtree(folder / "scratch")
+            files = sorted(folder.iterdir())
+            entries = {path.name: manifest.Entry(path.stat().st_size, sha256(path)) for path in files}
+            manifest.write_file(folder / manifest.MANIFEST, manifest.render(entries), silent)
+            sync_folder(folder)
+            _exchange(folder, to)
+            sync_folder(to.parent)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # what is left of the work, or the DATA that was replaced
+
+
+def _remove_leftovers(to: Path, host: str) -> None:
+    """Folders of runs that were killed: theirs was a process of this machine that is no more."""
+    for folder in to.parent.glob(f".{to.name}.{host}-*.tmp"):
+        process = folder.name.removesuffix(".tmp").rpartition("-")[2]
+        if process.isdigit() and not Path(f"/proc/{process}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _exchange(folder: Path, to: Path) -> None:
+    """Put `folder` in the place of `to`; Linux swaps two folders in one step, so there is always one under the name."""
+    if not to.exists() or not any(to.iterdir()):
+        os.replace(folder, to)
+        return
+    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None or renameat2(here, os.fsencode(folder), here, os.fsencode(to), swap) != 0:
+        old = folder.with_suffix(".old")
+        os.rename(to, old)
+        os.rename(folder, to)
+        os.rename(old, folder)
