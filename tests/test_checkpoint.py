@@ -143,6 +143,8 @@ def test_killed_at_every_stage_of_the_writer(tmp_path, name):
         again = quiet_latest(checkpoints, name)
         assert again.step == expected, stage
         assert all(torch.equal(again.tensors[key], tensor) for key, tensor in tensors_at(expected).items()), stage
+        shown = [path for path in checkpoints.folder.iterdir() if not path.name.startswith(".")]
+        assert all(names(path) == sorted(ALL_FILES) for path in shown), stage  # none is half written or half removed
         checkpoints.tidy()
         assert not [left for left in names(checkpoints.folder) if left.startswith(".")], stage
         save(checkpoints, 4, name=name)

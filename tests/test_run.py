@@ -14,6 +14,7 @@ from faults import Evil, cut, damaged, error_with_small_files, fail_at, flip_a_b
 from selfnorm import manifest
 from selfnorm.files import WriteError
 from selfnorm.run import cut_log, load_model, path_of, save_files, save_model, verify
+from selfnorm.tensorfile import read_tensors
 
 LISTED = ["README.md", "config.json", "model.safetensors", "recipe.toml", "vocab.txt"]
 
@@ -192,6 +193,17 @@ def test_a_reader_beside_a_writer_sees_whole_generations(run):
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     assert len(seen) > 1
+
+
+def test_a_model_saved_between_two_reads_is_read_whole(run, monkeypatch):
+    def read_then_save(path):
+        tensors = read_tensors(path)
+        if torch.all(tensors["weight"] == 1):
+            save_small(run, 2)
+        return tensors
+
+    monkeypatch.setattr("selfnorm.run.read_tensors", read_then_save)
+    assert number_of(run) == 2
 
 
 @pytest.mark.parametrize(

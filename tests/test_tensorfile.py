@@ -28,6 +28,7 @@ def kinds():
     yield "empty matrix", torch.empty(3, 0, dtype=torch.bfloat16)
     yield "transposed", base.T
     yield "strided", base[::2, ::3]
+    yield "strided vector", base[0, ::2]
     yield "expanded", base[:1].expand(4, 12)
     yield "with gradient", torch.nn.Parameter(base)
     yield "generator", torch.Generator().manual_seed(3).get_state()

@@ -12,6 +12,7 @@ from typing import IO
 BLOCK = 1 << 20
 
 Hook = Callable[[str], None]  # told each stage of a write, so that a test can stop there
+Write = Callable[[bytes | memoryview], object]  # takes a file piece by piece
 
 
 def silent(_stage: str) -> None:

@@ -9,13 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from selfnorm.files import Hook, flushed, naming, sha256
+from selfnorm.files import Hook, Write, flushed, naming, sha256
 
 MANIFEST = "manifest.json"
 FORMAT = 1
 LARGEST = 1 << 20  # bytes of a manifest; ours have a handful of lines
 
-Write = Callable[[bytes | memoryview], object]
 Content = bytes | Callable[[Write], None]  # the bytes, or whoever hands them on piece by piece
 
 

@@ -13,8 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from selfnorm.files import BLOCK, Hook
-from selfnorm.manifest import Write
+from selfnorm.files import BLOCK, Hook, Write
 
 DTYPES = {
     torch.float64: "F64",

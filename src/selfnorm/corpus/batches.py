@@ -55,8 +55,9 @@ class Batches(Protocol):
 class Sentences:
     """Histories start fresh: a sequence is a sentence; inputs are `<s>` and its words, targets its words and `</s>`.
 
-    A batch holds `positions` (padding among them) or, where given, `sequences`. Sentences of more than `max_length`
-    positions are cut into pieces (`cut` says how many sentences); a later piece starts with the word before it.
+    A batch holds up to `positions`, padding (a tenth at most) included, or, where given, `sequences`. Sentences of more
+    than `max_length` positions are cut into pieces (`cut` says how many sentences are); a later piece starts with the
+    word before it.
     """
 
     def __init__(
@@ -173,25 +174,23 @@ def _ranges(begin: Integers, length: Integers) -> Integers:
 
 
 def _bounds(rising: Integers, positions: int, sequences: int | None) -> Integers:
-    """Cut sequences of rising length into batches of so many sequences, or so many positions with padding."""
+    """Cut sequences of rising length into batches: so many sequences, or at most so many positions, a tenth padding."""
     if sequences is not None:
         return np.append(np.arange(0, len(rising), sequences), len(rising))
+    real = np.concatenate(([0], np.cumsum(rising)))  # positions before each sequence
+
+    def fits(first: int, last: int) -> bool:
+        padded = (last - first) * int(rising[last - 1])
+        return padded <= positions and 10 * int(real[last] - real[first]) >= 9 * padded
+
     bounds = [0]
-    while bounds[-1] < len(rising):
-        bounds.append(_next_bound(rising, bounds[-1], positions))
+    while (first := bounds[-1]) < len(rising):
+        low, high = first + 1, min(first + max(1, positions // int(rising[first])), len(rising))
+        while low < high:  # a sequence alone is a batch whatever its length; beyond that, the last that fits
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if fits(first, middle) else (low, middle - 1)
+        bounds.append(low)
     return np.array(bounds)
-
-
-def _next_bound(rising: Integers, first: int, positions: int) -> int:
-    """The largest `last` with (last - first) * rising[last - 1] <= positions, and at least first + 1; by bisection."""
-    low, high = first + 1, min(first + max(1, positions // int(rising[first])), len(rising))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if (middle - first) * int(rising[middle - 1]) <= positions:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _batch(store: TokenStore, begin: Integers, length: Integers, stream: bool = False, fresh: bool = True) -> Batch:

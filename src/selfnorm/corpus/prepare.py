@@ -141,8 +141,8 @@ class _Work:
             for text, source in enumerate(self.sources):
                 for piece in blocks(source.path, block):
                     of.append(text)
-                    yield Task(text, piece)
                     done = before + piece.read
+                    yield Task(text, piece)
                 before += source.path.stat().st_size
 
         def seen(placed: Placed) -> None:
@@ -221,7 +221,7 @@ class _Work:
             for source, placed, types, unknown in zip(self.sources, self.placed, self.types, oov, strict=True)
         ]
         assert vocabulary.counts is not None
-        ranked = zip(vocabulary.words, vocabulary.counts.tolist())
+        ranked = zip(vocabulary.words[:12], vocabulary.counts[:12].tolist())
         frequent = [(word, count) for word, count in ranked if word not in (END, UNKNOWN)][:10]
         return Summary(str(to), len(vocabulary), tuple(texts), tuple(frequent), dropped, seconds)
 

@@ -1,28 +1,27 @@
 """Words to numbers in one pass over the text, in bounded memory, exactly.
 
-A worker gives words numbers in order of appearance and writes the numbers of each block to its scratch file, while
-counting them. When its table of words is full, or another text begins, the table is put away as a *segment*: the
-sorted words with their counts (a *run*), and the rank of each number among them. Merging all runs gives the counts, as
-in an external sort; once the vocabulary is chosen, a segment's table translates its numbers to ids. So the text is
-read, unpacked and split once, and no count is ever approximate.
+A worker gives words numbers in order of appearance and writes the numbers of each block to its scratch file. When its
+table of words is full, or another text begins, the table is put away as a *segment*: the sorted words with their counts
+(a *run*), and the rank of each number among them. Merging all runs gives the counts, as in an external sort; once the
+vocabulary is chosen, a segment's table translates its numbers to ids. So the text is read, unpacked and split once, and
+no count is ever approximate.
 """
 
 import heapq
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from selfnorm.corpus.numbering import Numbering
 from selfnorm.corpus.text import check
 from selfnorm.vocabulary import Vocabulary
 
-LINE_END = b"\xff"  # stands for a line's end among the words; no UTF-8 text has this byte. Its number is always 0
 FAN = 64  # runs merged at a time: each is an open file
+CHUNK = 1 << 24  # bytes of numbers counted at a time
+LINES = 1 << 16  # bytes of a run read at a time
 
 Ids = npt.NDArray[np.unsignedinteger]
 
@@ -38,63 +37,56 @@ class Placed:
     sentences: int
 
 
-class Numbering:
-    """One worker's table of words: at most about `types` of them in memory."""
+class Segments:
+    """One worker's words and numbers: at most about `types` distinct words in memory."""
 
     def __init__(self, scratch: str, worker: str, types: int, keep_empty: bool) -> None:
         self.scratch, self.worker, self.types, self.keep_empty = Path(scratch), worker, types, keep_empty
-        self.file = (self.scratch / f"{worker}.numbers").open("wb")
+        self.file = (self.scratch / f"{worker}.numbers").open("w+b")
         self.text: int | None = None
-        self.segment = -1
-        self._begin()
-
-    def _begin(self) -> None:
-        self.numbers: defaultdict[bytes, int] = defaultdict()
-        self.numbers.default_factory = self.numbers.__len__  # a new word gets the next number, without a Python call
-        self.numbers[LINE_END]
-        self.counts = np.zeros(1, np.int64)
-        self.segment += 1
+        self.segment, self.begin, self.numbering = 0, 0, Numbering()
 
     def add(self, text: int, fresh: bool, data: bytes) -> Placed:
-        """Number and count a block of text number `text`; `fresh` as in `Block`."""
+        """Number a block of text number `text`; `fresh` as in `Block`."""
         check(data)
-        if len(self.numbers) > self.types or text != self.text:
+        if self.text is not None and (text != self.text or len(self.numbering) > self.types):
             self._put_away()
         self.text = text
-        words = data.replace(b"\n", b" %b " % LINE_END).split()
-        numbers = np.fromiter(map(self.numbers.__getitem__, words), np.uint32, len(words))
+        numbers = self.numbering.number(data)
+        line_end = numbers == 0
         if not self.keep_empty:
-            numbers = _without_blank_lines(numbers, fresh)
+            blank = line_end & np.concatenate(
+                ([fresh], line_end[:-1])
+            )  # a line end right after a line end, or at first
+            numbers, line_end = numbers[~blank], line_end[~blank]
         self.file.write(numbers.tobytes())
-        counts = np.bincount(numbers, minlength=len(self.numbers))
-        sentences = int(counts[0])
-        counts[: len(self.counts)] += self.counts
-        self.counts = counts
+        sentences = int(line_end.sum())
         return Placed(self.worker, self.segment, numbers.nbytes, len(numbers) - sentences, sentences)
 
     def finish(self) -> None:
-        self._put_away()
+        if self.text is not None:
+            self._put_away()
         self.close()
 
     def close(self) -> None:
         self.file.close()
 
     def _put_away(self) -> None:
-        if self.text is None:
-            return
-        words, counts = list(self.numbers)[1:], self.counts[1:].tolist()
+        words, counts = self.numbering.words[1:], self._counts()[1:].tolist()
         order = sorted(range(len(words)), key=words.__getitem__)
         rank = np.empty(len(words), np.uint32)
         rank[order] = np.arange(len(words), dtype=np.uint32)
         np.save(rank_path(self.scratch, self.worker, self.segment), rank)
         write_run(run_path(self.scratch, self.worker, self.segment), ((words[i], counts[i]) for i in order))
-        self._begin()
+        self.segment, self.begin, self.numbering = self.segment + 1, self.file.tell(), Numbering()
 
-
-def _without_blank_lines(numbers: Ids, fresh: bool) -> Ids:
-    end = numbers == 0
-    after_end = np.concatenate(([fresh], end[:-1]))  # a line end right after a line end closes a blank line
-    return numbers[~(end & after_end)]
+    def _counts(self) -> npt.NDArray[np.int64]:
+        """How often each number of this segment was written; counted here, as each pass costs the size of the table."""
+        counts = np.zeros(len(self.numbering), np.int64)
+        self.file.seek(self.begin)
+        while data := self.file.read(CHUNK):
+            counts += np.bincount(np.frombuffer(data, np.uint32), minlength=len(counts))
+        return counts
 
 
 def run_path(scratch: Path, worker: str, segment: int) -> Path:
@@ -109,16 +101,16 @@ def write_run(path: Path, pairs: Iterable[tuple[bytes, int]]) -> int:
     """Write sorted words with their counts; how many there were."""
     types = 0
     with path.open("wb") as file:
-        for types, (word, count) in enumerate(pairs, start=1):  # noqa: B007  the last one is the answer
-            file.write(b"%b\t%d\n" % (word, count))
+        for types, pair in enumerate(pairs, start=1):  # noqa: B007  the last one is the answer
+            file.write(b"%b\t%d\n" % pair)
     return types
 
 
 def read_run(path: Path) -> Iterator[tuple[bytes, int]]:
     with path.open("rb") as file:
-        for line in file:
-            word, _, count = line.partition(b"\t")  # no word holds a tab
-            yield word, int(count)
+        while data := file.read(LINES):
+            fields = (data + file.readline()).split()  # no word holds white space
+            yield from zip(fields[::2], map(int, fields[1::2]))
 
 
 def merge(runs: list[Path]) -> Iterator[tuple[bytes, int]]:
@@ -128,9 +120,19 @@ def merge(runs: list[Path]) -> Iterator[tuple[bytes, int]]:
         merged = first[0].with_suffix(".merged" + first[0].suffix)
         write_run(merged, merge(first))
         runs.append(merged)
-    pairs = heapq.merge(*map(read_run, runs))
-    for word, group in groupby(pairs, key=itemgetter(0)):
-        yield word, sum(count for _, count in group)
+    if len(runs) == 1:
+        yield from read_run(runs[0])
+        return
+    last, total = b"", 0
+    for word, count in heapq.merge(*map(read_run, runs)):
+        if word == last:
+            total += count
+            continue
+        if total:
+            yield last, total
+        last, total = word, count
+    if total:
+        yield last, total
 
 
 class Translator:

@@ -15,7 +15,7 @@ from pathlib import Path
 from selfnorm.files import open_packed
 from selfnorm.vocabulary import BOM
 
-BLOCK = 1 << 20  # bytes read at a time; smaller costs more calls, larger falls out of the processor's cache
+BLOCK = 1 << 19  # bytes read at a time; smaller costs more calls, larger falls out of the processor's cache
 LONGEST = 1 << 20  # bytes of a word; a text without white space would otherwise fill the memory
 
 _RESERVED = re.compile(rb"(?<!\S)</?s>(?!\S)")

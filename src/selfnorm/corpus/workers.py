@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
-from selfnorm.corpus.segments import Numbering, Placed
+from selfnorm.corpus.segments import Placed, Segments
 from selfnorm.corpus.text import BadText, Block
 
 TYPES = 2_000_000  # words in the tables of all workers together; about 200 bytes each
@@ -45,7 +45,7 @@ def number(
         {"scratch": str(scratch), "worker": str(name), "types": types // processes, "keep_empty": keep_empty}
         for name in range(processes)
     ]
-    workers: list[Worker] = [Numbering(**options[0])] if processes == 1 else [Child(each) for each in options]  # type: ignore[arg-type]
+    workers: list[Worker] = [Segments(**options[0])] if processes == 1 else [Child(each) for each in options]  # type: ignore[arg-type]
     shared = _Shared(tasks)
     placed: dict[int, Placed] = {}
 
@@ -99,7 +99,7 @@ class _Shared:
 
 
 class Child:
-    """A `Numbering` in a process of its own."""
+    """A `Segments` in a process of its own."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.process = subprocess.Popen(
@@ -149,19 +149,19 @@ def _opened(reply: dict[str, Any]) -> dict[str, Any]:
 
 def serve() -> None:
     """The life of a worker: requests on standard input, one answer each on standard output."""
-    numbering = Numbering(**json.loads(sys.argv[1]))
+    segments = Segments(**json.loads(sys.argv[1]))
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     while line := source.readline():
-        sink.write(json.dumps(_answer(numbering, json.loads(line), source)).encode() + b"\n")
+        sink.write(json.dumps(_answer(segments, json.loads(line), source)).encode() + b"\n")
         sink.flush()
 
 
-def _answer(numbering: Numbering, request: dict[str, Any], source: IO[bytes]) -> dict[str, Any]:
+def _answer(segments: Segments, request: dict[str, Any], source: IO[bytes]) -> dict[str, Any]:
     try:
         if "finish" in request:
-            numbering.finish()
+            segments.finish()
             return {}
-        return asdict(numbering.add(request["text"], request["fresh"], source.read(request["bytes"])))
+        return asdict(segments.add(request["text"], request["fresh"], source.read(request["bytes"])))
     except BadText as error:
         return {"bad": [error.offset, error.what]}
     except OSError as error:

@@ -1,0 +1,214 @@
+"""`selfnorm prepare` beside a polars count and a plain two-process Counter, in one run on the same texts.
+
+    python benchmarks/prepare.py [TEXT ...] [--size N] [--repeat N]
+
+prepare counts *and* encodes, the other two only count. Each way runs in a process of its own; the memory is the sum of
+that process and its children, sampled. The best of `--repeat` runs is kept. Rows are added to results/prepare.csv.
+Without TEXT, five million words of Zipf noise are made in a temporary folder.
+"""
+
+import argparse
+import csv
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results" / "prepare.csv"
+COLUMNS = (
+    *("way", "does", "words", "types", "seconds", "words_per_second", "ratio_to_polars", "peak_mib", "texts"),
+    *("cpu", "cores", "python", "polars", "commit", "date"),
+)
+
+Counted = tuple[int, int]  # words, types
+
+
+def by_prepare(texts: list[Path], size: int) -> Counted:
+    from selfnorm.corpus.prepare import prepare
+
+    with tempfile.TemporaryDirectory(dir=texts[0].parent) as folder:
+        summary = prepare(texts, Path(folder) / "data", size)
+        words = (Path(folder) / "data" / "vocab.txt").read_bytes().count(b"\n")
+    return summary.words, words
+
+
+def by_polars(texts: list[Path], size: int) -> Counted:
+    import polars as pl
+
+    lines = [
+        pl.scan_csv(text, separator="\x01", has_header=False, new_columns=["word"], quote_char=None) for text in texts
+    ]
+    words = pl.concat(lines).select(pl.col("word").str.split(" ").explode()).filter(pl.col("word") != "")
+    counts = words.group_by("word").len().collect(engine="streaming")
+    return int(counts["len"].sum()), counts.height
+
+
+def by_counter(texts: list[Path], size: int) -> Counted:
+    with ProcessPoolExecutor(cores()) as pool:
+        total = sum(pool.map(count_stretch, *zip(*stretches(texts, 32 << 20))), Counter())
+    return total.total(), len(total)
+
+
+def count_stretch(text: Path, begin: int, end: int) -> Counter[bytes]:
+    counts: Counter[bytes] = Counter()
+    with text.open("rb") as file:
+        file.seek(begin)
+        if begin:
+            file.readline()  # belongs to the stretch before
+        while file.tell() <= end and (data := file.read(min(4 << 20, max(1, end - file.tell())))):
+            counts.update((data + file.readline()).split())
+    return counts
+
+
+def stretches(texts: list[Path], size: int) -> Iterator[tuple[Path, int, int]]:
+    for text in texts:
+        total = text.stat().st_size
+        yield from ((text, begin, min(begin + size, total)) for begin in range(0, total, size))
+
+
+WAYS: dict[str, tuple[str, Callable[[list[Path], int], Counted]]] = {
+    "prepare": ("count and encode", by_prepare),
+    "polars": ("count", by_polars),
+    "counter": ("count", by_counter),
+}
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def measured(way: str, texts: list[Path], size: int) -> dict[str, Any]:
+    """Run one way in a process of its own."""
+    command = [sys.executable, __file__, "--way", way, "--size", str(size), *map(str, texts)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    with peak_memory(process.pid) as peak:
+        output, _ = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"{way} ended with status {process.returncode}")
+    return json.loads(output) | {"peak_mib": round(peak[0] / 2**20)}
+
+
+@contextmanager
+def peak_memory(pid: int) -> Iterator[list[int]]:
+    peak, done = [0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            peak[0] = max(peak[0], sum(map(resident, family(pid))))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        thread.join()
+
+
+def family(pid: int) -> list[int]:
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    except OSError:  # it has just ended
+        return []
+    return [pid, *(each for child in children for each in family(child))]
+
+
+def resident(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def zipf_text(folder: Path, words: int = 5_000_000, types: int = 200_000) -> Path:
+    import numpy as np
+
+    chance = np.random.default_rng(1)
+    ids = (np.exp(chance.random(words) * np.log(types + 1)) - 1).astype(int)  # log-uniform, as words nearly are
+    ends = np.where(chance.random(words) < 0.05, "\n", " ")
+    text = folder / "zipf.txt"
+    text.write_text("".join(f"{id:x}{end}" for id, end in zip(ids.tolist(), ends.tolist())) + "\n")
+    return text
+
+
+def machine() -> dict[str, Any]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "cpu": names[0] if names else platform.processor(),
+        "cores": cores(),
+        "python": platform.python_version(),
+        "polars": polars_version() or "",
+        "commit": commit.stdout.strip(),
+        "date": datetime.date.today().isoformat(),
+    }
+
+
+def polars_version() -> str | None:
+    try:
+        return importlib.metadata.version("polars")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("texts", nargs="*", type=Path, help="plain text, one sentence per line")
+    parser.add_argument("--size", type=int, default=200_000)
+    parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.way:  # the process that is measured
+        began = time.perf_counter()
+        words, types = WAYS[options.way][1](options.texts, options.size)
+        seconds = round(time.perf_counter() - began, 2)
+        print(json.dumps({"words": words, "types": types, "seconds": seconds}))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        report(compare(options.texts or [zipf_text(Path(folder))], options.size, options.repeat))
+
+
+def compare(texts: list[Path], size: int, repeat: int) -> list[dict[str, Any]]:
+    ways = [way for way in WAYS if way != "polars" or polars_version()]
+    if len(ways) < len(WAYS):
+        print("polars is not installed: its row is left out; pip install polars", file=sys.stderr)
+    runs = {way: [measured(way, texts, size) for _ in range(repeat)] for way in ways}
+    best = {way: min(runs[way], key=lambda run: run["seconds"]) for way in ways}
+    rows = []
+    for way, run in best.items():
+        run["words_per_second"] = round(run["words"] / run["seconds"])
+        ratio = round(best["polars"]["seconds"] / run["seconds"], 2) if "polars" in best else ""
+        names = " ".join(text.name for text in texts)
+        rows.append({"way": way, "does": WAYS[way][0], "ratio_to_polars": ratio, "texts": names} | run | machine())
+    return rows
+
+
+def report(rows: list[dict[str, Any]]) -> None:
+    shown = COLUMNS[:8]
+    for row in (dict(zip(shown, shown)), *rows):
+        print("  ".join(f"{row[column]:>16}" for column in shown))
+    new = not RESULTS.exists()
+    RESULTS.parent.mkdir(exist_ok=True)
+    with RESULTS.open("a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        if new:
+            writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,286 @@
+import resource
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from selfnorm import SampledLoss, Unigram, functional
+from selfnorm.criteria import CRITERIA
+from selfnorm.noise import LogUniform
+from selfnorm.samplers.excluding import Excluding
+from selfnorm.samplers.systematic import Systematic
+
+C, H, N, K = 50, 8, 24, 10
+
+
+def case(seed=0, dtype=torch.float32):
+    g = torch.Generator().manual_seed(seed)
+    hidden, weight, bias = (torch.randn(shape, generator=g, dtype=dtype) for shape in ((N, H), (C, H), (C,)))
+    return (
+        hidden.requires_grad_(),
+        weight.requires_grad_(),
+        torch.randint(0, C, (N,), generator=g),
+        bias.requires_grad_(),
+    )
+
+
+def seeded(seed=1):
+    return torch.Generator().manual_seed(seed)
+
+
+def drawn(name, seed=1, **options):
+    return SampledLoss(C, name, k=K, generator=seeded(seed), **options)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_ce_with_all_options_is_torch(reduction):
+    hidden, weight, target, bias = case()
+    target[::3] = -100
+    got = SampledLoss(C, "ce", reduction=reduction)(hidden, weight, target, bias)
+    torch.testing.assert_close(got, F.cross_entropy(hidden @ weight.T + bias, target, reduction=reduction))
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+def test_any_leading_shape_and_strides(name):
+    hidden, weight, target, bias = case()
+    flat = drawn(name, reduction="none")(hidden, weight, target, bias)
+    shaped = drawn(name, reduction="none")(hidden.view(2, 3, 4, H), weight, target.view(2, 3, 4), bias)
+    strided = drawn(name, reduction="none")(
+        hidden.T.contiguous().T, weight.T.contiguous().T, target.repeat_interleave(2)[::2], bias
+    )
+    torch.testing.assert_close(shaped.view(-1), flat)
+    torch.testing.assert_close(strided, flat)
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+def test_reductions_weights_and_ignored_positions(name):
+    hidden, weight, target, bias = case()
+    share = torch.rand(N, generator=seeded())
+    every = drawn(name, reduction="none")(hidden, weight, target, bias)
+    torch.testing.assert_close(drawn(name)(hidden, weight, target, bias), every.mean())
+    torch.testing.assert_close(
+        drawn(name)(hidden, weight, target, bias, example_weight=share), (every * share).sum() / share.sum()
+    )
+    ignored = target.clone()
+    ignored[5] = ignored[9] = -100
+    with torch.no_grad():
+        broken = hidden.clone()
+        broken[5] = float("nan")  # nothing of an ignored position comes through
+    broken.requires_grad_()
+    got = drawn(name, reduction="none")(broken, weight, ignored, bias)
+    keep = ignored != -100
+    torch.testing.assert_close(got[keep], every[keep])
+    assert got[~keep].tolist() == [0, 0]
+    mean = drawn(name)(broken, weight, ignored, bias)
+    torch.testing.assert_close(mean, every[keep].mean())
+    mean.backward()
+    assert torch.isfinite(weight.grad).all()
+    assert broken.grad[5].tolist() == [0] * H
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+def test_nothing_to_learn_from_is_zero(name):
+    hidden, weight, target, bias = case()
+    empty = drawn(name)(hidden[:0], weight, target[:0], bias)
+    ignored = drawn(name)(hidden, weight, torch.full_like(target, -100), bias)
+    (empty + ignored).backward()
+    assert empty.item() == ignored.item() == 0
+    assert float(weight.grad.abs().sum()) == 0
+    assert drawn(name, reduction="none")(hidden[:0], weight, target[:0], bias).shape == (0,)
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+def test_the_function_is_the_module(name):
+    hidden, weight, target, bias = case()
+    noise = LogUniform(C)
+    sampler = Excluding(noise, K) if name == "mode2" else Systematic(noise, K)
+    got = functional.sampled_loss(hidden, weight, target, bias, criterion=name, sampler=sampler, generator=seeded())
+    torch.testing.assert_close(got, drawn(name)(hidden, weight, target, bias))
+
+
+@pytest.mark.parametrize("name", [name for name in CRITERIA if CRITERIA[name].sampled])
+def test_callers_own_samples_are_the_samplers(name):
+    hidden, weight, target, bias = case()
+    loss = drawn(name, reduction="none")
+    if name == "mode2":
+        loss.sampler = Excluding(LogUniform(C), K, sharing="position")
+    sample = loss.sampler.draw(target, seeded())
+    shape = (N, K) if name == "mode2" else (K,)
+    got = loss(
+        hidden,
+        weight,
+        target,
+        bias,
+        samples=sample.ids.view(shape),
+        log_expected=sample.expected.log().view(shape),
+        log_expected_target=None if name == "mode2" else sample.expected_target.log(),
+    )
+    torch.testing.assert_close(got, loss(hidden, weight, target, bias))
+
+
+def test_without_bias():
+    hidden, weight, target, _ = case()
+    torch.testing.assert_close(
+        drawn("mode3")(hidden, weight, target), drawn("mode3")(hidden, weight, target, torch.zeros(C))
+    )
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+@pytest.mark.parametrize("optimizer", [torch.optim.SparseAdam, torch.optim.Adagrad, torch.optim.SGD])
+def test_sparse_gradients_train_with_torchs_optimizers(name, optimizer):
+    """One step changes the rows that were touched, as the dense gradient does (SparseAdam: in the same rows)."""
+    hidden, weight, target, bias = case()
+    dense = [weight.detach().clone().requires_grad_(), bias.detach().clone().requires_grad_()]
+    drawn(name)(hidden, dense[0], target, dense[1]).backward()
+    drawn(name, sparse=True)(hidden, weight, target, bias).backward()
+    assert weight.grad.is_sparse
+    assert bias.grad.is_sparse
+    torch.testing.assert_close(weight.grad.to_dense(), dense[0].grad)
+    torch.testing.assert_close(bias.grad.to_dense(), dense[1].grad)
+    before = weight.detach().clone()
+    optimizer([weight, bias], lr=0.1).step()
+    moved = (weight.detach() != before).any(1)
+    assert torch.equal(moved, (dense[0].grad != 0).any(1))
+    if optimizer is not torch.optim.SparseAdam:
+        optimizer(dense, lr=0.1).step()
+        torch.testing.assert_close(weight, dense[0])
+
+
+def test_groups_follow_the_sequences():
+    loss = SampledLoss(C, "mode3", k=5, groups=3)
+    bounds = []
+    loss.sampler.draw = lambda targets, generator, given: (
+        bounds.append(given) or Systematic(LogUniform(C), 5, 3).draw(targets, generator, given)
+    )
+    hidden, weight, target, bias = case()
+    loss(hidden.view(6, 4, H), weight, target.view(6, 4), bias)
+    loss(hidden, weight, target, bias)
+    assert bounds == [(0, 8, 16, 24), (0, 8, 16, 24)]
+    loss(hidden.view(4, 6, H), weight, target.view(4, 6), bias)
+    assert bounds[-1] == (0, 6, 12, 24)
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+def test_autocast_keeps_the_loss_in_float32(name):
+    hidden, weight, target, bias = case()
+    exact = drawn(name)(hidden, weight, target, bias)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = drawn(name)(hidden, weight, target, bias)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, exact, rtol=0.02, atol=0.02)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    optimizer = torch.optim.SGD([weight, bias, hidden], lr=0.01)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert torch.isfinite(weight).all()
+
+
+def test_grad_scaler_takes_sparse_gradients():
+    hidden, weight, target, bias = case()
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    optimizer = torch.optim.SGD([weight, bias], lr=1.0)
+    plain = torch.autograd.grad(drawn("mode3")(hidden, weight, target, bias), weight)[0]
+    before = weight.detach().clone()
+    scaler.scale(drawn("mode3", sparse=True)(hidden, weight, target, bias)).backward()
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    torch.testing.assert_close(weight.detach(), before - plain)
+
+
+COMPILERS = [
+    "aot_eager",
+    pytest.param("inductor", marks=pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")),
+]
+
+
+@pytest.mark.parametrize("backend", COMPILERS)
+@pytest.mark.parametrize("name", ["ce", "nce", "mode2", "mode3", "sampled_softmax"])
+def test_compiled_is_eager(name, backend):
+    hidden, weight, target, bias = case()
+    torch.manual_seed(0)
+    samples = torch.randint(0, C, (N, K))
+    samples[samples == target[:, None]] += 1
+    samples = samples % C if name == "mode2" else samples[0]
+    given = {"samples": samples, "log_expected": torch.rand(samples.shape), "log_expected_target": torch.rand(N)}
+    loss = SampledLoss(C, name, k=K)
+    compiled = torch.compile(loss, backend=backend)
+    wanted = torch.autograd.grad(loss(hidden, weight, target, bias, **given), (hidden, weight, bias))
+    got = torch.autograd.grad(compiled(hidden, weight, target, bias, **given), (hidden, weight, bias))
+    for mine, true in zip(got, wanted):
+        torch.testing.assert_close(mine, true, rtol=1e-4, atol=1e-5)
+    assert torch.isfinite(compiled(hidden, weight, target, bias))  # with its own draws
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda h, w, t, b: SampledLoss(C, "mode2", sampler="systematic", k=K), "'mode2' needs sampler 'excluding'"),
+        (lambda h, w, t, b: SampledLoss(C, "mode3", sampler="excluding", k=K), "goes with criterion 'mode2' alone"),
+        (lambda h, w, t, b: SampledLoss(C, "nce", sampler="excluding", k=K), "goes with criterion 'mode2' alone"),
+        (lambda h, w, t, b: SampledLoss(C, "mode3"), "8000 distinct ids cannot be drawn from 50 words"),
+        (
+            lambda h, w, t, b: SampledLoss(C, "mode4", k=K),
+            "did you mean 'mode3'|did you mean 'mode2'|did you mean 'mode1'",
+        ),
+        (lambda h, w, t, b: SampledLoss(C, "mode3", k=K, alpha=1.0), "takes no option 'alpha'"),
+        (lambda h, w, t, b: SampledLoss(C, "mode3", noise="unigram", k=K), "unigram noise needs counts="),
+        (lambda h, w, t, b: SampledLoss(C, "mode3", noise=Unigram(torch.ones(3)), k=3), "the noise is over 3 words"),
+        (lambda h, w, t, b: SampledLoss(C, k=K, reduction="avg")(h, w, t, b), "there is no reduction 'avg'"),
+        (lambda h, w, t, b: SampledLoss(C, k=K)(h, w, t + C, b), "is outside the 50 words 0 to 49"),
+        (lambda h, w, t, b: SampledLoss(C, k=K)(h, w, t * 0 - 1, b), "target -1 is outside"),
+        (lambda h, w, t, b: SampledLoss(C, k=K)(h, w, t.float(), b), "ids as integers"),
+        (lambda h, w, t, b: SampledLoss(C, k=K)(h, w, t[1:], b), "one id for each vector"),
+        (lambda h, w, t, b: SampledLoss(C, k=K)(h[:, 1:], w, t, b), r"must be \(..., H\) and \(C, H\)"),
+        (lambda h, w, t, b: SampledLoss(C, k=K)(h, w, t, b[1:]), "one value for each of 50 rows"),
+        (
+            lambda h, w, t, b: SampledLoss(C, k=K)(h, w[1:], t.clamp(max=3), b[1:]),
+            "the noise is over 50 words, the weight has 49",
+        ),
+        (lambda h, w, t, b: SampledLoss(C, k=K)(h, w, t, b, samples=t), "samples need log_expected"),
+        (
+            lambda h, w, t, b: SampledLoss(C, "nce", k=K)(h, w, t, b, samples=t, log_expected=t.float()),
+            "needs log_expected_target",
+        ),
+        (
+            lambda h, w, t, b: SampledLoss(C, "mode2", k=K)(h, w, t, b, samples=t, log_expected=t.float()),
+            "for each position",
+        ),
+        (lambda h, w, t, b: SampledLoss(C, k=K)(h, w, t, b, example_weight=torch.ones(2)), "shape of target"),
+        (lambda h, w, t, b: functional.sampled_loss(h, w, t, b), "needs a sampler, or samples"),
+    ],
+)
+def test_wrong_use_is_one_sentence(call, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        call(*case())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+@pytest.mark.parametrize("k", [1, 2])
+def test_two_words_are_enough(name, k):
+    loss = SampledLoss(2, name, k=k)(torch.ones(3, H), torch.ones(2, H), torch.tensor([0, 1, 1]), torch.zeros(2))
+    assert torch.isfinite(loss)
+
+
+MEMORY = """
+import resource, torch, selfnorm
+from selfnorm.samplers.excluding import Excluding
+from selfnorm.noise import LogUniform
+N, K, H, C = 2048, 8000, 256, 9000
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+loss = selfnorm.SampledLoss(C, "mode2", sampler=Excluding(LogUniform(C), K, sharing="position"), most=1 << 23)
+weight = torch.zeros(C, H, requires_grad=True)
+loss(torch.randn(N, H), weight, torch.randint(0, C, (N,)), torch.zeros(C)).backward()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20)
+"""
+
+
+def test_mode2_by_position_never_holds_n_x_k_x_h():
+    """N x K x H is 16 GiB here; ids and E (float64) of N x K are 0.25 GiB, the cut logits far less."""
+    out = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
+    assert float(out.stdout) < 2.0
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss > 0
