@@ -2,7 +2,8 @@
 
     python benchmarks/prepare.py [TEXT ...] [--size N] [--repeat N]
 
-prepare counts *and* encodes, the other two only count. Each way runs in a process of its own; the memory is the sum of
+prepare counts *and* encodes, the other two only count; `ratio` is the speed of all its work to that of polars' count,
+`count_ratio` the same up to where its vocabulary is chosen. Each way runs in a process of its own; memory is the sum of
 that process and its children, sampled. The best of `--repeat` runs is kept. Rows are added to results/prepare.csv.
 Without TEXT, five million words of Zipf noise are made in a temporary folder.
 """
@@ -28,20 +29,25 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results" / "prepare.csv"
 COLUMNS = (
-    *("way", "does", "words", "types", "seconds", "words_per_second", "ratio_to_polars", "peak_mib", "texts"),
-    *("cpu", "cores", "python", "polars", "commit", "date"),
+    *("way", "words", "types", "seconds", "count_seconds", "words_per_second", "ratio", "count_ratio", "peak_mib"),
+    *("texts", "cpu", "cores", "python", "polars", "commit", "date"),
 )
 
-Counted = tuple[int, int]  # words, types
+Counted = tuple[int, int, float]  # words, types, when the counts were known
 
 
 def by_prepare(texts: list[Path], size: int) -> Counted:
     from selfnorm.corpus.prepare import prepare
 
+    encoding: list[float] = []
+
+    def watch(stage: str, done: int, total: int, words: int) -> None:
+        if stage == "encode" and not encoding:
+            encoding.append(time.perf_counter())
+
     with tempfile.TemporaryDirectory(dir=texts[0].parent) as folder:
-        summary = prepare(texts, Path(folder) / "data", size)
-        words = (Path(folder) / "data" / "vocab.txt").read_bytes().count(b"\n")
-    return summary.words, words
+        summary = prepare(texts, Path(folder) / "data", size, progress=watch)
+    return summary.words, summary.types, encoding[0]
 
 
 def by_polars(texts: list[Path], size: int) -> Counted:
@@ -50,15 +56,15 @@ def by_polars(texts: list[Path], size: int) -> Counted:
     lines = [
         pl.scan_csv(text, separator="\x01", has_header=False, new_columns=["word"], quote_char=None) for text in texts
     ]
-    words = pl.concat(lines).select(pl.col("word").str.split(" ").explode()).filter(pl.col("word") != "")
-    counts = words.group_by("word").len().collect(engine="streaming")
-    return int(counts["len"].sum()), counts.height
+    words = pl.concat(lines).select(pl.col("word").str.split(" ").explode())
+    counts = words.group_by("word").len().collect(engine="streaming").filter(pl.col("word") != "")
+    return int(counts["len"].sum()), counts.height, time.perf_counter()
 
 
 def by_counter(texts: list[Path], size: int) -> Counted:
     with ProcessPoolExecutor(cores()) as pool:
         total = sum(pool.map(count_stretch, *zip(*stretches(texts, 32 << 20))), Counter())
-    return total.total(), len(total)
+    return total.total(), len(total), time.perf_counter()
 
 
 def count_stretch(text: Path, begin: int, end: int) -> Counter[bytes]:
@@ -78,10 +84,10 @@ def stretches(texts: list[Path], size: int) -> Iterator[tuple[Path, int, int]]:
         yield from ((text, begin, min(begin + size, total)) for begin in range(0, total, size))
 
 
-WAYS: dict[str, tuple[str, Callable[[list[Path], int], Counted]]] = {
-    "prepare": ("count and encode", by_prepare),
-    "polars": ("count", by_polars),
-    "counter": ("count", by_counter),
+WAYS: dict[str, Callable[[list[Path], int], Counted]] = {
+    "prepare": by_prepare,
+    "polars": by_polars,
+    "counter": by_counter,
 }
 
 
@@ -169,14 +175,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("texts", nargs="*", type=Path, help="plain text, one sentence per line")
     parser.add_argument("--size", type=int, default=200_000)
-    parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.way:  # the process that is measured
         began = time.perf_counter()
-        words, types = WAYS[options.way][1](options.texts, options.size)
-        seconds = round(time.perf_counter() - began, 2)
-        print(json.dumps({"words": words, "types": types, "seconds": seconds}))
+        words, types, counted = WAYS[options.way](options.texts, options.size)
+        seconds, count_seconds = round(time.perf_counter() - began, 2), round(counted - began, 2)
+        print(json.dumps({"words": words, "types": types, "seconds": seconds, "count_seconds": count_seconds}))
         return
     with tempfile.TemporaryDirectory() as folder:
         report(compare(options.texts or [zipf_text(Path(folder))], options.size, options.repeat))
@@ -186,19 +192,19 @@ def compare(texts: list[Path], size: int, repeat: int) -> list[dict[str, Any]]:
     ways = [way for way in WAYS if way != "polars" or polars_version()]
     if len(ways) < len(WAYS):
         print("polars is not installed: its row is left out; pip install polars", file=sys.stderr)
-    runs = {way: [measured(way, texts, size) for _ in range(repeat)] for way in ways}
-    best = {way: min(runs[way], key=lambda run: run["seconds"]) for way in ways}
+    rounds = [{way: measured(way, texts, size) for way in ways} for _ in range(repeat)]  # others' load hits all alike
+    best = {way: min((each[way] for each in rounds), key=lambda run: run["seconds"]) for way in ways}
     rows = []
     for way, run in best.items():
         run["words_per_second"] = round(run["words"] / run["seconds"])
-        ratio = round(best["polars"]["seconds"] / run["seconds"], 2) if "polars" in best else ""
-        names = " ".join(text.name for text in texts)
-        rows.append({"way": way, "does": WAYS[way][0], "ratio_to_polars": ratio, "texts": names} | run | machine())
+        polars = best["polars"]["seconds"] if "polars" in best else float("nan")
+        run["ratio"], run["count_ratio"] = (round(polars / run[part], 2) for part in ("seconds", "count_seconds"))
+        rows.append({"way": way, "texts": " ".join(text.name for text in texts)} | run | machine())
     return rows
 
 
 def report(rows: list[dict[str, Any]]) -> None:
-    shown = COLUMNS[:8]
+    shown = COLUMNS[:9]
     for row in (dict(zip(shown, shown)), *rows):
         print("  ".join(f"{row[column]:>16}" for column in shown))
     new = not RESULTS.exists()

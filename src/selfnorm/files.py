@@ -83,7 +83,7 @@ def sha256(path: Path) -> str:
 
 
 def open_packed(path: Path, raw: IO[bytes] | None = None) -> IO[bytes]:
-    """Open a plain, .gz or .bz2 file for reading bytes; `raw` is that file already open, for who asks how far it was read."""
+    """Open a plain, .gz or .bz2 file for reading bytes; `raw` is that file already open, to ask how far it was read."""
     if path.suffix == ".gz":
         return gzip.open(raw or path, "rb")  # type: ignore[return-value]
     if path.suffix == ".bz2":

@@ -99,6 +99,11 @@ class Output(nn.Module):
         value = self.link(self.logit(*_matched(hidden, ids)))
         return value - _like(self.log_z(hidden, most), value)
 
+    def scores(self, hidden: Tensor) -> Tensor:
+        """The score of every word: (..., H) -> (..., C); all of them are in memory."""
+        value = self.link(product(hidden, self.weight, self.bias))
+        return value - value.logsumexp(-1, keepdim=True) if self.normalize else value
+
     @torch.no_grad()
     def topk(self, hidden: Tensor, k: int, most: int = MOST) -> tuple[Tensor, Tensor]:
         """The k best words at each position and their scores, best first: ((..., k), (..., k))."""
@@ -107,12 +112,7 @@ class Output(nn.Module):
                 f"the {k} best of {len(self.weight)} words were asked for; choose k from 1 to {len(self.weight)}"
             )
         flat = hidden.reshape(-1, hidden.shape[-1])
-        found: list[tuple[Tensor, Tensor]] = []
-        for part in flat.split(max(1, most // len(self.weight))):
-            logit = product(part, self.weight, self.bias)
-            best, ids = logit.topk(k)
-            score = self.link(best)
-            found.append((score - self.link(logit).logsumexp(-1, keepdim=True) if self.normalize else score, ids))
+        found = [self.scores(part).topk(k) for part in flat.split(max(1, most // len(self.weight)))]
         scores, ids = (torch.cat(parts).view(*hidden.shape[:-1], k) for parts in zip(*found))
         return scores, ids
 

@@ -16,6 +16,7 @@ from selfnorm.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary(["</s>", "<unk>", *(f"w{i}" for i in range(5_000))])
 END, START = VOCABULARY.end, VOCABULARY.start
+DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
 
 def random_store(sentences: int, seed: int = 0, mean: float = 2.8, spread: float = 0.7) -> TokenStore:
@@ -34,7 +35,8 @@ def assert_same(one: Batch, other: Batch) -> None:
 def sequences(batch: Batch) -> list[tuple[list[int], list[int]]]:
     """Inputs and targets of each sequence, without padding."""
     targets = batch.targets.split(list(batch.lengths))
-    return [(row[real].tolist(), target.tolist()) for row, real, target in zip(batch.inputs, batch.real, targets)]
+    inputs = batch.of_real(batch.inputs[..., None])[:, 0].split(list(batch.lengths))
+    return [(row.tolist(), target.tolist()) for row, target in zip(inputs, targets)]
 
 
 def epoch(batches, number: int = 0) -> list[Batch]:
@@ -56,7 +58,9 @@ def test_batches_have_the_size_asked_for(options):
     for batch in epoch(Sentences(random_store(2_000), max_length=200, **options)):
         assert batch.inputs.numel() <= options.get("positions", batch.inputs.numel())
         assert len(batch.lengths) <= options.get("sequences", len(batch.lengths))
-        assert batch.real.sum(1).tolist() == list(batch.lengths)
+        assert torch.bincount(batch.real // batch.inputs.shape[1]).tolist() == list(batch.lengths)
+        assert batch.bounds(1) == (0, len(batch.targets))
+        assert batch.bounds(2) == (0, sum(batch.lengths[: len(batch.lengths) // 2]), len(batch.targets))
         assert len(batch.targets) == sum(batch.lengths)
         assert batch.inputs.dtype == batch.targets.dtype == torch.int64
         assert batch.inputs.max() <= START
@@ -127,7 +131,7 @@ def test_streams_are_the_text_shifted_by_one(sentences, streams, steps):
     assert inputs == [END, *store.ids.tolist()[:-1]]
     assert all(batch.inputs.shape[1] <= steps for batch in batches)
     assert [bool(batch.fresh.all()) for batch in batches] == [True] + [False] * (len(batches) - 1)
-    assert all(batch.real.all() for batch in batches[:-1])  # only the last may be ragged, by one
+    assert all(len(batch.real) == batch.inputs.numel() for batch in batches[:-1])  # only the last may be ragged, by one
 
 
 @settings(max_examples=60, deadline=None)
@@ -146,12 +150,15 @@ def test_evaluation_sees_every_word_once_and_gives_them_back_in_order(sentences,
     assert values.tolist() == store.ids.tolist()
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("batches", [Sentences(random_store(300), positions=512), Streams(random_store(60))], ids=type)
-def test_ahead_gives_what_asking_gives(batches):
+def test_ahead_gives_what_asking_gives(batches, device):
     start = batches.steps_per_epoch - 2
-    with ahead(batches, start, "cpu", depth=3) as ready:
+    with ahead(batches, start, device, depth=3) as ready:
         for step in range(start, start + 2 * batches.steps_per_epoch):
-            assert_same(next(ready), batches.batch(*divmod(step, batches.steps_per_epoch)))
+            batch = next(ready)
+            assert batch.inputs.device.type == device
+            assert_same(batch.to("cpu"), batches.batch(*divmod(step, batches.steps_per_epoch)))
     assert not ready.thread.is_alive()
     with pytest.raises(StopIteration):
         next(ready)
@@ -190,12 +197,6 @@ def test_an_error_ahead_is_raised_here_after_the_good_batches():
     with pytest.raises(OSError, match="the disk went away"):
         next(ready)
     assert threading.active_count() == threads
-
-
-@pytest.mark.parametrize("device", [torch.device("cpu")])
-def test_a_batch_moves_as_one(device):
-    batch = Streams(random_store(5)).batch(0, 0)
-    assert_same(batch.to(device), batch)
 
 
 def test_batches_are_picked_by_name():

@@ -3,12 +3,8 @@
 import bz2
 import gzip
 import json
-import os
-import resource
-import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -16,9 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer import Typer
+from typer.testing import CliRunner
 
+from selfnorm.cli import prepare as verb
 from selfnorm.corpus import prepare as module
-from selfnorm.corpus import segments, workers
+from selfnorm.corpus import segments
 from selfnorm.corpus.prepare import prepare
 from selfnorm.corpus.store import Data
 from selfnorm.corpus.text import read_sentences
@@ -122,6 +121,7 @@ def test_several_texts_processes_and_spills_change_nothing(tmp_path, monkeypatch
     assert data.valid is not None
     assert data.valid.about.unknown == summary.texts[-1].oov
     assert summary.most_frequent == tuple(Counter(w for s in sentences for w in s).most_common(10))
+    assert summary.types == len({word for words in sentences for word in words})
     json.dumps(summary.as_dict())
 
 
@@ -129,18 +129,6 @@ def test_several_texts_processes_and_spills_change_nothing(tmp_path, monkeypatch
 def test_packed_text_is_text(tmp_path, suffix, pack):
     prepare([written(tmp_path / f"text{suffix}", pack(TEXT.encode()))], tmp_path / "data")
     assert decoded(Data.open(tmp_path / "data")) == naive(TEXT.encode())
-
-
-@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress)])
-@pytest.mark.parametrize("damage", ["cut", "flip", "foreign"])
-def test_damaged_packed_text_is_refused_by_name(tmp_path, suffix, pack, damage):
-    packed = bytearray(pack(zipf_text(5_000, 500)))
-    if damage == "flip":
-        packed[len(packed) // 2] ^= 16
-    packed = {"cut": packed[: len(packed) // 2], "flip": packed, "foreign": b"plain text\n"}[damage]
-    with pytest.raises(ValueError, match=rf"text{suffix}: .*pack or copy it again"):
-        prepare([written(tmp_path / f"text{suffix}", bytes(packed))], tmp_path / "data")
-    assert os.listdir(tmp_path) == [f"text{suffix}"]
 
 
 def test_a_byte_order_mark_is_no_word(tmp_path):
@@ -175,151 +163,6 @@ def test_a_word_list_is_the_vocabulary_sorted_by_the_text(tmp_path):
     assert Data.open(tmp_path / "data").vocabulary.words == ["<unk>", "</s>", "the", "mat"]
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize(
-    ("bad", "sentence"),
-    [
-        (b"ok\nx caf\xe9 y\n", r"byte \d+ \(0xe9\) is not UTF-8"),
-        (b"\xff\n", r"byte \d+ \(0xff\) is not UTF-8"),
-        (b"a </s> b\n", r"byte \d+ starts the word '</s>', which marks sentences"),
-        (b"ok\n<s>\n", r"byte \d+ starts the word '<s>', which marks sentences"),
-        (b"t\0e\0x\0t\0\n", r"byte \d+ is 0; if the text is UTF-16, convert it"),
-    ],
-    ids=["latin-1", "marker", "end", "start", "utf-16"],
-)
-def test_bad_text_is_placed_by_file_line_and_byte(tmp_path, monkeypatch, processes, bad, sentence):
-    monkeypatch.setattr(module, "SMALL", 1)
-    before = b"fine words\n" * 1_000
-    text = written(tmp_path / "text", before + bad + before)
-    fault = next(i for i, (x, y) in enumerate(zip(bad, bad.decode("ascii", "replace"))) if y in "\ufffd\0<")
-    line = 1_001 + bad.count(b"\n", 0, fault)
-    with pytest.raises(ValueError, match=rf"text:{line}: {sentence}") as caught:
-        prepare([text], tmp_path / "data", processes=processes, block=3_000)
-    assert f" byte {len(before) + fault} " in str(caught.value)
-    with pytest.raises(ValueError, match=rf"text:{line}: {sentence}"):
-        list(read_sentences(text))
-    assert os.listdir(tmp_path) == ["text"]
-
-
-def test_text_without_white_space_does_not_fill_the_memory(tmp_path):
-    with pytest.raises(ValueError, match=r"text:2: byte 3 starts a word of over 1048576 bytes"):
-        prepare([written(tmp_path / "text", b"ok\n" + b"x" * 3_000_000)], tmp_path / "data")
-
-
-@pytest.mark.parametrize("content", [b"", b"\n\n", b" \r\n\t\n"], ids=repr)
-def test_an_empty_text_is_refused(tmp_path, content):
-    good, bad = written(tmp_path / "good", TEXT), written(tmp_path / "bad", content)
-    with pytest.raises(ValueError, match="bad: no words in it"):
-        prepare([good], tmp_path / "data", valid=bad)
-
-
-def test_wrong_arguments_are_refused_before_the_work(tmp_path):
-    text = written(tmp_path / "text", TEXT)
-    with pytest.raises(ValueError, match="nope: there is no such file"):
-        prepare([text], tmp_path / "data", test=tmp_path / "nope")
-    with pytest.raises(ValueError, match="ask for 3 or more"):
-        prepare([text], tmp_path / "data", 2)
-    with pytest.raises(ValueError, match="name at least one file"):
-        prepare([], tmp_path / "data")
-
-
-def test_only_a_folder_of_ours_is_replaced(tmp_path):
-    text = written(tmp_path / "text", TEXT)
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    prepare([text], mine)  # an empty folder is nobody's
-    prepare([written(tmp_path / "other", "x y\n")], mine)
-    assert decoded(Data.open(mine)) == [["x", "y"]]
-    (tmp_path / "theirs").mkdir()
-    kept = written(tmp_path / "theirs" / "thesis.txt", "precious")
-    for to in (tmp_path / "theirs", text):
-        with pytest.raises(ValueError, match="was not made by `selfnorm prepare`"):
-            prepare([text], to)
-    assert kept.read_text() == "precious"
-
-
-STAGES = ["number", "merge", "write_store", "write_run", "sha256", "sync_folder", "_exchange"]
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_failure_at_any_stage_leaves_the_old_data(tmp_path, monkeypatch, stage):
-    text = written(tmp_path / "text", TEXT)
-    prepare([text], tmp_path / "data")
-
-    def fail(*_args: object, **_options: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(module, stage, fail)
-    with pytest.raises(KeyboardInterrupt):
-        prepare([written(tmp_path / "other", "x y\n")], tmp_path / "data")
-    assert decoded(Data.open(tmp_path / "data")) == naive(TEXT.encode())
-    assert sorted(os.listdir(tmp_path)) == ["data", "other", "text"]
-
-
-RUN = "import sys; from pathlib import Path; from selfnorm.corpus import prepare as m; m.SMALL = 1; \
-m.prepare([Path(sys.argv[1])], Path(sys.argv[2]), processes=2, block=50_000)"
-
-
-def started(text: Path, to: Path) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", RUN, str(text), str(to)], stderr=subprocess.PIPE)
-
-
-def test_killed_at_any_moment_leaves_the_old_data(tmp_path):
-    old, new = written(tmp_path / "old", TEXT), written(tmp_path / "new", zipf_text(60_000, 3_000))
-    prepare([old], tmp_path / "data")
-    whole = (naive(TEXT.encode()), naive(new.read_bytes()))
-    for pause in np.linspace(0.15, 0.8, 6):
-        process = started(new, tmp_path / "data")
-        time.sleep(pause)
-        process.kill()
-        process.communicate()
-        assert decoded(Data.open(tmp_path / "data")) in whole
-    prepare([old], tmp_path / "data")
-    assert sorted(os.listdir(tmp_path)) == ["data", "new", "old"]  # what the killed ones left is gone
-
-
-def test_interrupted_cleans_up(tmp_path):
-    text = written(tmp_path / "text", zipf_text(400_000, 3_000))
-    process = started(text, tmp_path / "data")
-    while not list(tmp_path.glob(".data*/scratch/0.numbers")):
-        time.sleep(0.01)
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate()
-    assert b"KeyboardInterrupt" in errors
-    assert os.listdir(tmp_path) == ["text"]
-
-
-def test_a_dead_worker_is_a_sentence_not_a_hang(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "SMALL", 1)
-    answer = workers.Child.add
-
-    def killed(self, *arguments):
-        os.kill(self.process.pid, signal.SIGKILL)
-        return answer(self, *arguments)
-
-    monkeypatch.setattr(workers.Child, "add", killed)
-    with pytest.raises(ChildProcessError, match=r"a worker process died \(exit status -9\)"):
-        prepare([written(tmp_path / "text", zipf_text(20_000, 100))], tmp_path / "data", processes=2, block=9_000)
-    assert os.listdir(tmp_path) == ["text"]
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_full_disk_is_a_sentence(tmp_path, monkeypatch, processes):
-    monkeypatch.setattr(module, "SMALL", 1)
-    text = written(tmp_path / "text", zipf_text(60_000, 100))
-    before, ignored = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
-    try:
-        with pytest.raises(OSError, match=r"data cannot be written: File too large") as caught:
-            prepare([text], tmp_path / "data", processes=processes)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, ignored)
-    assert not isinstance(caught.value, ChildProcessError)
-    assert os.listdir(tmp_path) == ["text"]
-
-
 def test_progress_reaches_its_end(tmp_path):
     told = []
     text = written(tmp_path / "text", TEXT)
@@ -333,3 +176,30 @@ def test_progress_reaches_its_end(tmp_path):
 def test_prepare_does_not_import_torch():
     code = "import sys, selfnorm.corpus.prepare, selfnorm.cli.prepare; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def run_verb(*arguments: object):
+    app = Typer()
+    app.command()(verb.prepare)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_the_verb_prints_one_json_object_and_progress_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(verb, "PAUSE", 0.0)
+    text = written(tmp_path / "text", TEXT)
+    result = run_verb(text, "--to", tmp_path / "data", "--size", 5, "--valid", text, "--json")
+    summary = json.loads(result.stdout)
+    assert summary["size"] == 5
+    assert [(row["part"], row["words"], row["oov"]) for row in summary["texts"]] == [("train", 8, 3), ("valid", 8, 3)]
+    assert summary["texts"][0]["oov_rate"] == 0.375
+    assert "Counting: 100 %" in result.stderr
+    assert Data.open(tmp_path / "data").valid is not None
+
+
+def test_the_verb_prints_a_table(tmp_path):
+    words = written(tmp_path / "words", "<eps> 0\nthe 1\n")
+    result = run_verb(written(tmp_path / "text", TEXT), "--to", tmp_path / "data", "--vocab", words, "--keep-empty")
+    assert result.exit_code == 0
+    assert "data: a vocabulary of 3 words (of 6 in the training text)" in result.stdout
+    assert "Most frequent: the 3" in result.stdout
+    assert "left out of the list: <eps>" in result.stdout

@@ -4,7 +4,11 @@ import sys
 
 import typer
 
-import selfnorm.cli.demo as demo
+from selfnorm.cli.demo import demo
+from selfnorm.cli.evaluate import evaluate
+from selfnorm.cli.prepare import prepare
+from selfnorm.cli.score import score
+from selfnorm.cli.train import train
 
 app = typer.Typer(
     name="selfnorm",
@@ -14,20 +18,26 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command()(demo.demo)
-
-
-@app.callback()
-def selfnorm() -> None:
-    pass
+for verb in (demo, prepare, train, evaluate, score):
+    app.command()(verb)
 
 
 def main() -> None:
     """Wrong input is one sentence and exit status 2; `--debug` shows where it came from."""
     try:
         app()
+    except BrokenPipeError:  # who read our output has enough
+        sys.stderr.close()
+        sys.exit(0)
     except (ValueError, OSError) as error:
         if "--debug" in sys.argv:
             raise
         print(f"selfnorm: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(_status(error))
+
+
+def _status(error: Exception) -> int:
+    """3 when it was the disk that failed, not the input."""
+    from selfnorm.files import WriteError
+
+    return 3 if isinstance(error, WriteError) else 2

@@ -86,16 +86,16 @@ def _show(summary: "Summary") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{summary.to}: a vocabulary of {summary.size:,} words")
+    table = Table()
     table.add_column("text", overflow="fold")
     for column in ("part", "words", "sentences", "types", "OOV", "OOV %"):
         table.add_column(column, justify="left" if column == "part" else "right")
     for text in summary.texts:
         counts = (f"{count:,}" for count in (text.words, text.sentences, text.types, text.oov))
         table.add_row(text.path, text.part, *counts, f"{100 * text.oov_rate:.2f}")
-    console = Console()
-    console.print(table)
+    Console().print(table)
     print("Most frequent:", ", ".join(f"{word} {count:,}" for word, count in summary.most_frequent))
     if summary.dropped:
         print(f"Not words, left out of the list: {' '.join(summary.dropped)}")
+    print(f"{summary.to}: a vocabulary of {summary.size:,} words (of {summary.types:,} in the training text)")
     print(f"{summary.words:,} words in {summary.seconds:.1f} s ({summary.words_per_second:,.0f} words/s)")

@@ -7,7 +7,7 @@ that are its own without telling the others.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Protocol, Self
 
 import numpy as np
@@ -25,10 +25,19 @@ class Batch:
     """B sequences of at most T positions; the N real positions are those of the targets, sequence by sequence."""
 
     inputs: Tensor  # [B, T]  the word before each position
-    real: Tensor  # [B, T]  false where a shorter sequence is padded
+    real: Tensor  # [N]  where among the B x T places the real positions stand: an index needs no host sync, a mask does
     targets: Tensor  # [N]
     fresh: Tensor  # [B]  true where no state is carried from the batch before
     lengths: tuple[int, ...]  # B real positions per sequence, N in all
+
+    def of_real(self, hidden: Tensor) -> Tensor:
+        """The hidden vectors of the real positions, without padding: [B, T, H] -> [N, H]"""
+        return hidden.flatten(0, 1).index_select(0, self.real)
+
+    def bounds(self, groups: int) -> tuple[int, ...]:
+        """Where `groups` even groups of whole sequences begin and end among the N positions."""
+        ends = (0, *accumulate(self.lengths))
+        return tuple(ends[len(self.lengths) * group // groups] for group in range(groups + 1))
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
@@ -207,7 +216,7 @@ def _batch(store: TokenStore, begin: Integers, length: Integers, stream: bool = 
     inputs[~real] = store.end
     return Batch(
         inputs=torch.from_numpy(inputs),
-        real=torch.from_numpy(real),
+        real=torch.from_numpy(np.flatnonzero(real)),
         targets=torch.from_numpy(store.ids[places[real]].astype(np.int64)),
         fresh=torch.full((len(begin),), fresh),
         lengths=tuple(length.tolist()),

@@ -1,22 +1,17 @@
 """Text -> DATA: a folder with the vocabulary, a token store for each text, and a manifest."""
 
-import ctypes
 import os
-import shutil
-import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from selfnorm import manifest
 from selfnorm.corpus.segments import Placed, Translator, merge, run_path, write_run
+from selfnorm.corpus.staging import SCRATCH, staged
 from selfnorm.corpus.store import PARTS, VOCABULARY, is_data, write_store
 from selfnorm.corpus.text import BLOCK, bad_text, blocks
 from selfnorm.corpus.workers import MOST, TYPES, BadBlock, Task, number
-from selfnorm.files import naming, sha256, silent, sync_folder
 from selfnorm.vocabulary import END, UNKNOWN, Vocabulary
 
 Progress = Callable[[str, int, int, int], None]  # stage ("count", "encode"), bytes done, of how many, words so far
@@ -44,6 +39,7 @@ class TextSummary:
 class Summary:
     to: str
     size: int  # C
+    types: int  # distinct words of the training texts
     texts: tuple[TextSummary, ...]
     most_frequent: tuple[tuple[str, int], ...]
     dropped: tuple[str, ...]  # entries of a given word list that are no words
@@ -77,15 +73,15 @@ def prepare(
 ) -> Summary:
     """Count the words of `texts`, choose the `size` most frequent (all by default), encode the texts with them.
 
-    `vocab` is a word list to choose from. Memory does not grow with the texts: `block` bytes are read at a time, and
-    about `types` distinct words are held beside the vocabulary. A DATA folder made before is replaced in one rename.
+    `vocab` is a word list to choose from. Memory does not grow with the texts: each process reads `block` bytes at a
+    time and holds about `types` distinct words. A DATA folder made before is replaced in one rename.
     """
     began = time.perf_counter()
     given = [("train", path) for path in texts] + [("valid", valid), ("test", test)]
     sources = [_Source(part, path) for part, path in given if path is not None]
     words = None if vocab is None else Vocabulary.load(vocab)
     _check(sources, to, size)
-    with _staged(to) as folder:
+    with staged(to) as folder:
         work = _Work(sources, folder, progress or _no_progress)
         work.number(processes, keep_empty, block, types)
         vocabulary = work.choose(size, words)
@@ -123,10 +119,10 @@ class _Work:
 
     def __init__(self, sources: list[_Source], folder: Path, progress: Progress) -> None:
         self.sources, self.folder, self.progress = sources, folder, progress
-        self.scratch = folder / "scratch"
-        self.scratch.mkdir()
+        self.scratch = folder / SCRATCH
         self.placed: list[list[Placed]] = []  # for each text, its blocks
-        self.types: list[int] = []
+        self.types: list[int] = []  # of each text
+        self.train_types = 0
         self.runs: list[Path] = []
 
     def number(self, processes: int | None, keep_empty: bool, block: int, types: int) -> None:
@@ -179,6 +175,7 @@ class _Work:
         def counts() -> Iterator[tuple[str, int]]:
             yield END, sentences
             for word, count in merge([self.runs[text] for text in train]):
+                self.train_types += 1
                 yield word.decode(), count
 
         return Vocabulary.from_counts(counts(), size, None if words is None else words.words)
@@ -223,52 +220,8 @@ class _Work:
         assert vocabulary.counts is not None
         ranked = zip(vocabulary.words[:12], vocabulary.counts[:12].tolist())
         frequent = [(word, count) for word, count in ranked if word not in (END, UNKNOWN)][:10]
-        return Summary(str(to), len(vocabulary), tuple(texts), tuple(frequent), dropped, seconds)
+        return Summary(str(to), len(vocabulary), self.train_types, tuple(texts), tuple(frequent), dropped, seconds)
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def _staged(to: Path) -> Iterator[Path]:
-    """A hidden folder beside `to` that takes its place, with a manifest, when all went well."""
-    to.parent.mkdir(parents=True, exist_ok=True)
-    host = socket.gethostname()
-    _remove_leftovers(to, host)
-    folder = to.with_name(f".{to.name}.{host}-{os.getpid()}.tmp")
-    try:
-        with naming(to, folder):
-            folder.mkdir()
-            yield folder
-            shutil.rmtree(folder / "scratch")
-            files = sorted(folder.iterdir())
-            entries = {path.name: manifest.Entry(path.stat().st_size, sha256(path)) for path in files}
-            manifest.write_file(folder / manifest.MANIFEST, manifest.render(entries), silent)
-            sync_folder(folder)
-            _exchange(folder, to)
-            sync_folder(to.parent)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)  # what is left of the work, or the DATA that was replaced
-
-
-def _remove_leftovers(to: Path, host: str) -> None:
-    """Folders of runs that were killed: theirs was a process of this machine that is no more."""
-    for folder in to.parent.glob(f".{to.name}.{host}-*.tmp"):
-        process = folder.name.removesuffix(".tmp").rpartition("-")[2]
-        if process.isdigit() and not Path(f"/proc/{process}").exists() and Path("/proc/self").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _exchange(folder: Path, to: Path) -> None:
-    """Put `folder` in the place of `to`; Linux swaps two folders in one step, so there is always one under the name."""
-    if not to.exists() or not any(to.iterdir()):
-        os.replace(folder, to)
-        return
-    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if renameat2 is None or renameat2(here, os.fsencode(folder), here, os.fsencode(to), swap) != 0:
-        old = folder.with_suffix(".old")
-        os.rename(to, old)
-        os.rename(folder, to)
-        os.rename(old, folder)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -73,6 +73,13 @@ class TokenStore:
     def lengths(self) -> Starts:
         """Positions of each sentence, `</s>` among them."""
         return np.diff(self.starts)
+
+    def first(self, words: int) -> Self:
+        """The first sentences, as many as `words` positions hold, and one at least."""
+        sentences = max(1, int(np.searchsorted(self.starts, words, side="right")) - 1)
+        ids = self.ids[: self.starts[sentences]]
+        about = replace(self.about, words=len(ids) - sentences, sentences=sentences)
+        return replace(self, ids=ids, starts=self.starts[: sentences + 1], about=about)
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[int]], vocabulary: Vocabulary) -> Self:

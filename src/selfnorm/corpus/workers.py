@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple, Protocol
 from selfnorm.corpus.segments import Placed, Segments
 from selfnorm.corpus.text import BadText, Block
 
-TYPES = 2_000_000  # words in the tables of all workers together; about 200 bytes each
+TYPES = 500_000  # words in the table of a worker; about 500 bytes each while they are put away
 MOST = 32  # workers that one reader can feed
 
 
@@ -42,7 +42,7 @@ def number(
 ) -> list[Placed]:
     """Number all blocks; the answers are in the order of the tasks, `seen` is told each as it comes."""
     options = [
-        {"scratch": str(scratch), "worker": str(name), "types": types // processes, "keep_empty": keep_empty}
+        {"scratch": str(scratch), "worker": str(name), "types": types, "keep_empty": keep_empty}
         for name in range(processes)
     ]
     workers: list[Worker] = [Segments(**options[0])] if processes == 1 else [Child(each) for each in options]  # type: ignore[arg-type]

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +18,7 @@ LONGEST_WAVE = 10000.0
 Turn = tuple[Tensor, Tensor]  # cosine and sine
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """Keys and values of each layer. Shorter histories are padded on the left, so that new inputs go on the right."""
 
     past: tuple[Tensor, ...]  # of each layer [B, S, 2, heads, D]

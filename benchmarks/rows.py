@@ -1,0 +1,43 @@
+"""Rows of measurements: one per measurement, appended, each with its origin."""
+
+import csv
+import datetime
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def machine() -> str:
+    """The processor, in words, and how many cores of it."""
+    import os
+
+    name = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [
+            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+        ]
+        name = names[0] if names else name
+    return f"{name}, {len(os.sched_getaffinity(0))} cores"
+
+
+def commit() -> str:
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=RESULTS)
+    return done.stdout.strip() or "unknown"
+
+
+def append(name: str, rows: list[dict[str, Any]]) -> Path:
+    """Add rows to results/NAME.csv; all rows of a file have the same columns."""
+    path = RESULTS / f"{name}.csv"
+    path.parent.mkdir(exist_ok=True)
+    rows = [{**row, "commit": commit(), "date": datetime.date.today().isoformat()} for row in rows]
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        if new:
+            writer.writeheader()
+        writer.writerows(rows)
+    return path

@@ -1,0 +1,61 @@
+"""`selfnorm score`: one score for each word of a text."""
+
+import json as json_module
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from selfnorm.cli.options import Debug, Json
+
+
+class Format(StrEnum):
+    tsv = "tsv"
+    jsonl = "jsonl"
+
+
+def score(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    text: Annotated[Path, typer.Argument(help="Text: UTF-8, one sentence per line; plain, .gz, .bz2.")],
+    normalize: Annotated[bool, typer.Option("--normalize", help="Take log Z off every score.")] = False,
+    format: Annotated[
+        Format, typer.Option(help="A line for each word, or a JSON object for each sentence.")
+    ] = Format.tsv,
+    keep_empty: Annotated[bool, typer.Option("--keep-empty", help="A blank line is an empty sentence.")] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Print the score of every word, natural log: sentence, word, score, and whether the word is known."""
+    from selfnorm import scorers
+    from selfnorm.corpus.store import TokenStore
+    from selfnorm.corpus.text import read_sentences
+    from selfnorm.scorers.text import measure
+    from selfnorm.vocabulary import END
+
+    scorer = scorers.load(run)
+    vocabulary = scorer.vocabulary
+    sentences = list(read_sentences(text, keep_empty))
+    if not sentences:
+        raise ValueError(f"{text}: holds no sentence; give a text with one sentence per line")
+    store = TokenStore.of(map(vocabulary.encode, sentences), vocabulary)
+    words = measure(scorer.model, store, histories=scorer.histories)
+    values = (words.log_probs if normalize else words.scores).tolist()
+    if json:
+        print(json_module.dumps({"sentences": len(sentences), "words": len(values), "score": sum(values)}))
+        return
+    for number, sentence in enumerate(sentences):
+        first, last = int(store.starts[number]), int(store.starts[number + 1])
+        here = values[first:last]
+        if format == Format.jsonl:
+            known = [word in vocabulary for word in sentence]
+            print(
+                json_module.dumps(
+                    {"words": sentence, "scores": here, "known": known, "score": sum(here)}, ensure_ascii=False
+                )
+            )
+            continue
+        for word, value in zip([*sentence, END], here):
+            known = "known" if word in vocabulary else "unknown"
+            sys.stdout.write(f"{number + 1}\t{word}\t{value:.6f}\t{known}\n")

@@ -1,0 +1,136 @@
+"""`selfnorm train`: a recipe and a run directory to a trained model."""
+
+import json as json_module
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from selfnorm.cli.options import Debug, Json
+
+if TYPE_CHECKING:
+    from selfnorm.evaluation import Evaluation
+    from selfnorm.training import Metrics, Watcher
+
+
+def train(
+    recipe: Annotated[Path, typer.Argument(help="The recipe, a TOML file.")],
+    run: Annotated[Path, typer.Argument(help="The run directory to write, or to go on with.")],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Override the recipe: sampler.k=100", metavar="KEY=VALUE", show_default=False),
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="Start from the model of this run (adaptation).", show_default=False)
+    ] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Train a language model; started again, it goes on where it stopped."""
+    from selfnorm import recipe as recipes
+
+    chosen = recipes.load(recipe, set_ or [])  # before PyTorch: a typing mistake is told at once
+    from torch import OutOfMemoryError
+
+    from selfnorm import training
+
+    try:
+        with watching() as watcher:
+            result = training.train(chosen, run, source=source, watcher=watcher)
+    except training.Interrupted as interrupted:
+        print(f"selfnorm: {interrupted}; go on with: selfnorm train {recipe} {run}", file=sys.stderr)
+        raise typer.Exit(128 + interrupted.number) from None
+    except training.Stopped as stopped:
+        print(f"selfnorm: {stopped}", file=sys.stderr)
+        raise typer.Exit(3) from None
+    except OutOfMemoryError:
+        if debug:
+            raise
+        k, batch = chosen.sampler.options.get("k", 8000), dict(chosen.batches.options) or "8192 positions"
+        print(
+            f"selfnorm: out of GPU memory with k = {k} and batches of {batch}; make one of them smaller",
+            file=sys.stderr,
+        )
+        raise typer.Exit(3) from None
+    if json:
+        fields = {"run": str(result.run), "steps": result.steps, "words": result.words}
+        evaluation = None if result.evaluation is None else asdict(result.evaluation)
+        print(json_module.dumps({**fields, "words_per_second": result.words_per_second, "evaluation": evaluation}))
+        return
+    print(f"{run}: {result.steps:,} steps, {result.words:,} words, {result.words_per_second:,.0f} words/s")
+    if result.evaluation is not None:
+        print(f"development text: {told(result.evaluation)}")
+
+
+def told(evaluation: "Evaluation") -> str:
+    return (
+        f"perplexity {evaluation.perplexity:.2f} (as is {evaluation.perplexity_as_is:.2f}), "
+        f"log Z {evaluation.log_z_mean:+.3f} +- {evaluation.log_z_std:.3f}"
+    )
+
+
+@contextmanager
+def watching(name: str = "training") -> Iterator["Watcher"]:
+    """A bar on a terminal, plain lines elsewhere; both on standard error."""
+    from selfnorm.training import Watcher
+
+    if not sys.stderr.isatty():
+        say = lambda sentence: print(sentence, file=sys.stderr, flush=True)  # noqa: E731
+        total = [0]
+
+        def begin(step: int, last: int) -> None:
+            total[0] = last
+
+        yield Watcher(
+            begin=begin,
+            metrics=lambda metrics: say(f"step {metrics.step}/{total[0]}  {line(metrics)}"),
+            evaluation=lambda step, evaluation: say(f"step {step}/{total[0]}  development text: {told(evaluation)}"),
+            say=say,
+        )
+        return
+
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None, complete_style="green"),
+        MofNCompleteColumn(),
+        TextColumn("[cyan]{task.fields[line]}"),
+        TimeElapsedColumn(),
+        TextColumn("<"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=name != "training") as bar:
+        task = bar.add_task(name, total=None, line="")
+        yield Watcher(
+            begin=lambda step, last: bar.update(task, completed=step, total=last),
+            metrics=lambda metrics: bar.update(task, completed=metrics.step, line=line(metrics)),
+            evaluation=lambda step, evaluation: bar.console.print(
+                f"  step {step:,}: {told(evaluation)}", highlight=False
+            ),
+            say=lambda sentence: bar.console.print(f"  {sentence}", highlight=False),
+        )
+
+
+def line(metrics: "Metrics") -> str:
+    parts = [
+        f"{metrics.words_per_second:,.0f} words/s",
+        f"loss {metrics.loss:.3f}",
+        f"ppl {metrics.perplexity:.1f}",
+        f"log Z {metrics.log_z:+.3f}",
+        f"lr {metrics.lr:.2g}",
+        f"|g| {metrics.gradient_norm:.2f}",
+    ]
+    return "  ".join(parts + ([f"skipped {metrics.skipped}"] if metrics.skipped else []))

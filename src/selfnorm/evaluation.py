@@ -1,0 +1,116 @@
+"""Perplexity, always normalized over the whole vocabulary, and how well the scores normalize themselves."""
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from selfnorm.corpus.store import TokenStore
+from selfnorm.models import Model
+from selfnorm.scorers.text import Floats, Words, hiddens, measure
+
+QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+BANDS = (10, 100, 1_000, 10_000, 100_000)  # ranks of the target that part the frequency bands
+
+
+@dataclass(frozen=True)
+class Band:
+    """Words whose target stands at these ranks of the vocabulary, the most frequent at 1."""
+
+    ranks: str
+    words: int
+    perplexity: float
+    log_z_mean: float
+    log_z_std: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    perplexity: float  # normalized
+    perplexity_as_is: float  # of the scores used as they are
+    perplexity_without_unk: float  # normalized, over the words of the vocabulary
+    log_z_mean: float
+    log_z_std: float
+    log_z_quantiles: dict[str, float]
+    words: int  # with </s>
+    sentences: int
+    oov: int
+    oov_rate: float  # among the words without </s>
+    words_per_second: float
+    bands: tuple[Band, ...]
+
+
+def summarize(words: Words, store: TokenStore, unknown: int) -> Evaluation:
+    """Rates from the words' own values, once, at the end."""
+    known = words.targets != unknown
+    ranks = words.targets + 1
+    edges = [0, *(edge for edge in BANDS if edge < ranks.max()), int(ranks.max())]
+    bands = []
+    for low, high in pairwise(edges):
+        here = (ranks > low) & (ranks <= high)
+        if here.any():
+            log_z = words.log_z[here]
+            name = f"{low + 1:,} to {high:,}"
+            bands.append(
+                Band(name, int(here.sum()), _perplexity(words.log_probs[here]), float(log_z.mean()), float(log_z.std()))
+            )
+    number, oov = len(words.targets), int((~known).sum())
+    return Evaluation(
+        perplexity=_perplexity(words.log_probs),
+        perplexity_as_is=_perplexity(words.scores),
+        perplexity_without_unk=_perplexity(words.log_probs[known]),
+        log_z_mean=float(words.log_z.mean()),
+        log_z_std=float(words.log_z.std()),
+        log_z_quantiles={f"{share:g}": float(np.quantile(words.log_z, share)) for share in QUANTILES},
+        words=number,
+        sentences=len(store),
+        oov=oov,
+        oov_rate=oov / max(1, number - len(store)),
+        words_per_second=number / max(words.seconds, 1e-9),
+        bands=tuple(bands),
+    )
+
+
+def evaluate(model: Model, store: TokenStore, unknown: int, **options: Any) -> Evaluation:
+    return summarize(measure(model, store, **options), store, unknown)
+
+
+def _perplexity(values: Floats) -> float:
+    return math.exp(min(700.0, -float(values.mean()))) if len(values) else math.nan
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Pairs of position and word, binned by the probability the model gave them: said against seen."""
+
+    said: Floats  # mean probability in each bin, scores used as they are
+    seen: Floats  # share of the pairs in which the word was the target
+    pairs: Floats
+    hits: Floats
+
+
+@torch.no_grad()
+def calibrate(
+    model: Model, store: TokenStore, histories: str = "sentences", words: int = 20_000, per_decade: int = 4
+) -> Calibration:
+    """Every word of the vocabulary at the first `words` positions or so: 1e-8 to 1 in bins of equal ratio."""
+    bins = 8 * per_decade
+    device = model.output.weight.device
+    sums = torch.zeros(3, bins, dtype=torch.float64, device=device)
+    done = 0
+    for hidden, targets, _ in hiddens(model, store, histories, positions=2048):
+        for part, there in zip(hidden.split(256), targets.split(256)):
+            q = model.output.scores(part).exp()  # [n, C]
+            place = ((q.double().log10() + 8) * per_decade).long().clamp(0, bins - 1)
+            hit = torch.zeros_like(q, dtype=torch.float64).scatter_(1, there[:, None], 1.0)
+            for row, values in enumerate((torch.ones_like(hit), q.double(), hit)):
+                sums[row].index_add_(0, place.flatten(), values.flatten())
+        done += len(targets)
+        if done >= words:
+            break
+    pairs, said, hits = sums.cpu().numpy()
+    full = pairs > 0
+    return Calibration(said[full] / pairs[full], hits[full] / pairs[full], pairs[full], hits[full])

@@ -1,0 +1,76 @@
+"""Numbers -> tables and plots."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from selfnorm.files import atomic
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Floats = npt.NDArray[np.float64]
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # told apart by colour-blind readers too
+
+
+def plot_log_z(path: Path, values: Mapping[str, Floats]) -> list[Path]:
+    """Histogram of log Z for each model: a self-normalized one piles up at 0."""
+    every = np.concatenate(list(values.values()))
+    low, high = np.quantile(every, [0.001, 0.999])
+    low, high = min(float(low), -0.1), max(float(high), 0.1)
+
+    def draw(axes: "Axes") -> None:
+        for colour, (name, each) in zip(COLOURS, values.items()):
+            label = f"{name}: {each.mean():+.3f} ± {each.std():.3f}"
+            inside = np.clip(each, low, high)
+            axes.hist(inside, bins=80, range=(low, high), density=True, alpha=0.55, color=colour, label=label)
+        axes.axvline(0, color="black", linewidth=1)
+        axes.set_xlabel("log Z, the log of the sum of all scores in one history")
+        axes.set_ylabel("density")
+        axes.set_title("How well the scores normalize themselves", loc="left")
+        axes.legend(frameon=False)
+
+    return _save(path, draw)
+
+
+def plot_calibration(path: Path, values: Mapping[str, Any]) -> list[Path]:
+    """Said against seen probability, with the 95 % range that chance alone would give each bin."""
+
+    def draw(axes: "Axes") -> None:
+        axes.plot([1e-8, 1], [1e-8, 1], color="black", linewidth=1)
+        for colour, (name, each) in zip(COLOURS, values.items()):
+            full = each.hits > 0
+            spread = 1.96 * np.sqrt(each.hits[full]) / each.pairs[full]
+            lower = np.minimum(spread, each.seen[full] * 0.999)
+            bars = [lower, spread]
+            axes.errorbar(each.said[full], each.seen[full], yerr=bars, fmt="o", markersize=4, color=colour, label=name)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("probability the model gives a word, score used as it is")
+        axes.set_ylabel("how often that word comes")
+        axes.set_title("Calibration", loc="left")
+        axes.legend(frameon=False)
+
+    return _save(path, draw)
+
+
+def _save(path: Path, draw: Any) -> list[Path]:
+    """One figure as PNG and SVG, each whole or not at all."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ValueError("plots need matplotlib; say: pip install 'selfnorm[plot]'") from None
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    draw(axes)
+    written = []
+    for kind in ("png", "svg"):
+        target = path.with_suffix(f".{kind}")
+        with atomic(target) as file:
+            figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+        written.append(target)
+    return written

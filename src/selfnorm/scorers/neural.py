@@ -1,0 +1,80 @@
+"""A trained model as a scorer: words at its border, ids behind it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from selfnorm import run
+from selfnorm.corpus.store import TokenStore
+from selfnorm.models import MODELS, Model
+from selfnorm.registry import pick
+from selfnorm.scorers.text import measure
+from selfnorm.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class History:
+    """What the model knows after some words: its state, one row of a batch, and the hidden vector of the next."""
+
+    state: Any
+    hidden: Tensor  # [H]
+
+
+class Neural:
+    """Scores are natural logs, used as they are, without log Z, for self-normalized criteria."""
+
+    def __init__(self, model: Model, vocabulary: Vocabulary, config: dict[str, Any]) -> None:
+        self.model = model.eval()
+        self.vocabulary = vocabulary
+        self.config = config
+        self.histories: str = config["histories"]
+
+    @classmethod
+    def load(cls, folder: Path, device: str | None = None) -> "Neural":
+        """Load a run, every file verified; on a GPU when there is one and `device` does not say otherwise."""
+        tensors, config = run.load_model(folder)
+        vocabulary = Vocabulary.load(run.path_of(folder, "vocab.txt"))
+        if vocabulary.digest != config["vocabulary"]:
+            raise ValueError(f"{folder}: vocab.txt is not the vocabulary the model was trained with; restore the run")
+        model = pick("model", MODELS, config["model"], size=len(vocabulary), **config["options"])
+        model.load_state_dict(tensors)
+        return cls(model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")), vocabulary, config)
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.output.weight.device
+
+    @torch.no_grad()
+    def start(self) -> History:
+        """The history of a sentence before its first word."""
+        first = self.vocabulary.end if self.histories == "streams" else self.vocabulary.start
+        inputs = torch.tensor([[first]], device=self.device)
+        hidden, state = self.model.advance(inputs, self.model.start(1, self.device))
+        return History(state, hidden[0, -1])
+
+    @torch.no_grad()
+    def advance(self, states: Sequence[History], words: Sequence[str]) -> tuple[Tensor, list[History]]:
+        """The score of each word after its history [B], and the histories that hold it."""
+        ids = torch.tensor(self.vocabulary.encode(words), device=self.device)
+        scores = self.model.output.score(torch.stack([history.hidden for history in states]), ids)
+        hidden, state = self.model.advance(ids[:, None], self.model.join([history.state for history in states]))
+        rows = torch.arange(len(ids), device=self.device).split(1)
+        return scores, [History(self.model.select(state, row), hidden[n, -1]) for n, row in enumerate(rows)]
+
+    def score(self, sentence: str | Sequence[str]) -> list[float]:
+        """The score of each word of a sentence and, last, of `</s>`."""
+        return self._words(sentence)[0]
+
+    def log_prob(self, sentence: str | Sequence[str]) -> list[float]:
+        """The same, normalized over the whole vocabulary."""
+        return self._words(sentence)[1]
+
+    def _words(self, sentence: str | Sequence[str]) -> tuple[list[float], list[float]]:
+        words = sentence.split() if isinstance(sentence, str) else sentence
+        store = TokenStore.of([self.vocabulary.encode(words)], self.vocabulary)
+        result = measure(self.model, store, histories=self.histories)
+        return result.scores.tolist(), result.log_probs.tolist()
