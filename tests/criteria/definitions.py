@@ -1,11 +1,11 @@
-"""The criteria once more, from the paper's equations, on a full matrix of logits [N, C]: slow, plain, the tests' truth."""
+"""The criteria once more, from the paper's equations, on a full matrix of logits [N, C]: the tests' truth."""
 
 import torch
 from torch.nn.functional import logsigmoid
 
 
 def loss(name, s, targets, rows, alpha=0.1):
-    """`rows`: for each position its ids, E of them, and E of its target; q is a sigmoid but for nce, linear, softmax."""
+    """`rows`: for each position its ids, E of them, and E of its target."""
     return torch.stack([_at(name, s[n], int(targets[n]), *rows[n], alpha) for n in range(len(targets))])
 
 

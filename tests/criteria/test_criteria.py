@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -117,7 +119,7 @@ def all_draws(name, noise, k):
     elif name == "systematic":
         sampler = Systematic(noise, k)
         edges = torch.cat([f64([0.0, 1.0]), sampler.expected(noise.ranked(targets)).cumsum(0) % 1]).sort().values
-        for low, high in zip(edges, edges[1:]):  # between two edges the points fall on the same words
+        for low, high in pairwise(edges):  # between two edges the points fall on the same words
             if high - low > 1e-12:
                 sampler.uniform = lambda *_, u=(low + high) / 2: u.view(1, 1)
                 yield sampler.draw(targets), high - low

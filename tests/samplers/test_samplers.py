@@ -31,7 +31,7 @@ def within(values, sigmas=5.0):
 
 
 def frequencies_agree(ids, expected, draws, sigmas=5.0):
-    """Ids [R, K], E of every word [R, C]; each count is binomial with `draws` tries, so its variance is E (1 - E / draws).
+    """Ids [R, K], E of every word [R, C]; a count is binomial with `draws` tries: its variance is E (1 - E / draws).
 
     Words are joined until each pool is expected 20 times; a pool's variance is at most the sum over its words.
     """

@@ -27,6 +27,7 @@ def evaluate(
     from selfnorm import evaluation, scorers
     from selfnorm.corpus.store import TokenStore
     from selfnorm.corpus.text import read_sentences
+    from selfnorm.scorers.text import measure
 
     scorer = scorers.load(run)
     vocabulary = scorer.vocabulary
@@ -34,7 +35,7 @@ def evaluate(
     if not len(store):
         raise ValueError(f"{text}: holds no sentence; give a text with one sentence per line")
     with counting("evaluating") as progress:
-        words = evaluation.measure(scorer.model, store, histories=scorer.histories, progress=progress)
+        words = measure(scorer.model, store, histories=scorer.histories, progress=progress)
     result = evaluation.summarize(words, store, vocabulary.unknown)
     written: list[Path] = []
     if plot is not None:

@@ -57,5 +57,5 @@ def score(
             )
             continue
         for word, value in zip([*sentence, END], here):
-            known = "known" if word in vocabulary else "unknown"
-            sys.stdout.write(f"{number + 1}\t{word}\t{value:.6f}\t{known}\n")
+            mark = "known" if word in vocabulary else "unknown"
+            sys.stdout.write(f"{number + 1}\t{word}\t{value:.6f}\t{mark}\n")
