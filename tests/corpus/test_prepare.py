@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer import Typer
 from typer.testing import CliRunner
 
-from selfnorm.cli import prepare as verb
+from selfnorm.cli import app
 from selfnorm.corpus import prepare as module
 from selfnorm.corpus import segments
 from selfnorm.corpus.prepare import prepare
@@ -179,13 +178,11 @@ def test_prepare_does_not_import_torch():
 
 
 def run_verb(*arguments: object):
-    app = Typer()
-    app.command()(verb.prepare)
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return CliRunner().invoke(app, ["prepare", *map(str, arguments)])
 
 
 def test_the_verb_prints_one_json_object_and_progress_elsewhere(tmp_path, monkeypatch):
-    monkeypatch.setattr(verb, "PAUSE", 0.0)
+    monkeypatch.setattr(sys.modules["selfnorm.cli.prepare"], "PAUSE", 0.0)
     text = written(tmp_path / "text", TEXT)
     result = run_verb(text, "--to", tmp_path / "data", "--size", 5, "--valid", text, "--json")
     summary = json.loads(result.stdout)
