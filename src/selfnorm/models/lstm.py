@@ -13,7 +13,7 @@ State = tuple[Tensor, Tensor]  # h and c, each [layers, B, H]
 class LSTM(Model):
     """The paper's model for Switchboard and EN (2 layers of 2048, embedding 128).
 
-    With `init` all parameters start uniform in [-init, init] (Zaremba et al. 2014); without, forget gates start open.
+    With `init` all parameters start uniform in [-init, init] (Zaremba et al. 2014).
     """
 
     def __init__(
@@ -42,12 +42,13 @@ class LSTM(Model):
             for parameter in self.parameters():
                 nn.init.uniform_(parameter, -init, init)
             return
-        forget = slice(self.width, 2 * self.width)  # PyTorch's order of the gates: input, forget, cell, output
         for name, parameter in self.lstm.named_parameters():
             if name.startswith("bias"):
                 nn.init.zeros_(parameter)
-            if name.startswith("bias_ih"):
-                nn.init.ones_(parameter[forget])
+        if (
+            not self.embedding.tied
+        ):  # small vectors drown in the noise that all positions share: the layers may die of it
+            nn.init.normal_(self.embedding.weight)
 
     def advance(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         vectors = self.dropout(self.embedding(inputs, self.output))  # [B, T, E]
