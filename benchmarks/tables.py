@@ -1,0 +1,107 @@
+"""The tables of README and docs, made from benchmarks/results/*.csv and never typed by hand.
+
+    python benchmarks/tables.py           rewrite them in place
+    python benchmarks/tables.py --check   only say whether they are up to date
+
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`.
+"""
+
+import csv
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PLACE = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+Row = dict[str, str]
+
+
+def rows(name: str) -> list[Row]:
+    path = ROOT / "benchmarks" / "results" / f"{name}.csv"
+    return list(csv.DictReader(path.open())) if path.exists() else []
+
+
+def latest(found: list[Row], *keys: str) -> list[Row]:
+    """Of the rows that agree in `keys`, the one measured last."""
+    return list({tuple(row[key] for key in keys): row for row in found}.values())
+
+
+def markdown(columns: dict[str, str], found: list[Row]) -> str:
+    head = "| " + " | ".join(columns.values()) + " |"
+    rule = "|" + "|".join(" --- " if key in LEFT else " ---: " for key in columns) + "|"
+    body = ["| " + " | ".join(shown(key, row[key]) for key in columns) + " |" for row in found]
+    origin = sorted({f"{row['machine']}, torch {row['torch']}, {row['date']}" for row in found})
+    return "\n".join([head, rule, *body, "", *(f"Measured on {each}." for each in origin), ""])
+
+
+LEFT = {"criterion", "noise", "impl", "gradients", "sampler"}
+DIGITS = {
+    "valid_perplexity": 1,
+    "test_perplexity": 1,
+    "test_perplexity_as_is": 1,
+    "test_log_z_mean": 3,
+    "test_log_z_std": 3,
+}
+
+
+def shown(key: str, value: str) -> str:
+    if value == "":
+        return "-"
+    if key in LEFT:
+        return f"`{value}`" if key in ("criterion", "noise", "sampler") else value
+    number = float(value)
+    if key in DIGITS:
+        return f"{number:+.{DIGITS[key]}f}" if key == "test_log_z_mean" else f"{number:.{DIGITS[key]}f}"
+    return f"{number:,.0f}" if number == int(number) else f"{number:,g}"
+
+
+def trainings(corpus: str, speed: bool) -> str:
+    found = [row for row in rows("training") if row["recipe"].startswith(f"{corpus}/")]
+    found = latest([row for row in found if int(row["words_seen"]) > 10_000_000], "recipe", "seed")
+    found.sort(key=lambda row: row["recipe"])
+    columns = {"criterion": "criterion", "k": "K", "noise": "noise"}
+    columns |= {"words_per_second": "words/s"} if speed else {}
+    columns |= {"valid_perplexity": "development perplexity", "test_perplexity": "test perplexity"}
+    columns |= {
+        "test_perplexity_as_is": "test, scores as they are",
+        "test_log_z_mean": "log Z mean",
+        "test_log_z_std": "log Z std",
+    }
+    return markdown(columns, found)
+
+
+def output_layer() -> str:
+    found = latest(rows("output_layer_cpu"), "C", "impl", "gradients", "k")
+    columns = {"C": "C", "impl": "loss", "gradients": "gradients", "k": "words summed over", "ms": "ms"}
+    return markdown({**columns, "limit_ms": "limit, ms", "times_faster": "times faster"}, found)
+
+
+def samplers() -> str:
+    found = [row for row in rows("sampler") if row["noise"] == "log_uniform" and row["k"] == "8000"]
+    return markdown({"sampler": "sampler", "C": "C", "k": "K", "ms": "ms"}, latest(found, "machine", "C", "sampler"))
+
+
+TABLES = {
+    "training-ptb": lambda: trainings("ptb", speed=False),
+    "training-books": lambda: trainings("books", speed=True),
+    "output-layer-cpu": output_layer,
+    "samplers": samplers,
+}
+
+
+def renewed(text: str) -> str:
+    return PLACE.sub(lambda match: match[1] + TABLES[match["name"]]() + match[3], text)
+
+
+def pages() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+if __name__ == "__main__":
+    stale = [page for page in pages() if renewed(page.read_text()) != page.read_text()]
+    if "--check" in sys.argv:
+        sys.exit("\n".join(f"{page.relative_to(ROOT)}: a table is not that of its rows" for page in stale) or 0)
+    for page in stale:
+        page.write_text(renewed(page.read_text()))
+        print(f"{page.relative_to(ROOT)} renewed")
