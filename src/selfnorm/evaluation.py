@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -42,12 +42,17 @@ class Evaluation:
     words_per_second: float
     bands: tuple[Band, ...]
 
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Self:
+        """Back from `asdict` and JSON."""
+        return cls(**fields | {"bands": tuple(Band(**band) for band in fields["bands"])})
+
 
 def summarize(words: Words, store: TokenStore, unknown: int) -> Evaluation:
     """Rates from the words' own values, once, at the end."""
     known = words.targets != unknown
     ranks = words.targets + 1
-    edges = [0, *(edge for edge in BANDS if edge < ranks.max()), int(ranks.max())]
+    edges = [0, *(edge for edge in BANDS if edge < store.about.size), store.about.size]
     bands = []
     for low, high in pairwise(edges):
         here = (ranks > low) & (ranks <= high)
@@ -79,7 +84,19 @@ def evaluate(model: Model, store: TokenStore, unknown: int, **options: Any) -> E
 
 
 def _perplexity(values: Floats) -> float:
-    return math.exp(min(700.0, -float(values.mean()))) if len(values) else math.nan
+    if not len(values):
+        return math.nan
+    mean = float(values.mean())
+    return math.exp(-mean) if not mean < -700 else math.inf
+
+
+def finite(value: Any) -> Any:
+    """The value as JSON knows it: null where it is not finite."""
+    if isinstance(value, dict):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from selfnorm.registry import named, pick
+from selfnorm.registry import named
 
 State = dict[str, Any]  # numbers and strings, as JSON keeps them
 
@@ -52,32 +52,34 @@ def _rows_sgd(rows: list[nn.Parameter], lr: float = 1.0) -> Any:
 
 
 OPTIMIZERS: dict[str, Callable[..., Any]] = {"adam": adam, "adamw": adamw, "sgd": sgd, "adagrad": adagrad}
-ROWS: dict[str, Callable[..., Any]] = {
-    "adam": _rows_adam,
-    "sgd": _rows_sgd,
-    "adagrad": adagrad,
-}  # for tables with row-sparse gradients
+ROWS: dict[str, Callable[..., Any]] = {"adam": _rows_adam, "sgd": _rows_sgd, "adagrad": adagrad}  # row-sparse gradients
+
+
+def sibling(name: str, rows: list[nn.Parameter], options: Mapping[str, Any]) -> Any:
+    """The optimizer for tables with row-sparse gradients that goes with `name`."""
+    build = named("row-sparse optimizer", ROWS, name)
+    if options.get("momentum"):
+        raise ValueError("row-sparse tables take no momentum; set it to 0 or model.sparse to false")
+    return build(rows, **{key: value for key, value in options.items() if key != "momentum"})
 
 
 class Optimizer:
-    """`name` for the dense parameters, and its row-sparse sibling for the tables in `rows`."""
+    """A torch optimizer for the dense parameters, and its row-sparse sibling for the tables; they share their rate."""
 
-    def __init__(self, name: str, dense: list[nn.Parameter], rows: list[nn.Parameter], **options: Any) -> None:
-        self.parts = [pick("optimizer", OPTIMIZERS, name, parameters=dense, **options)]
-        if rows:
-            sibling = named("row-sparse optimizer", ROWS, name)
-            shared = {key: value for key, value in options.items() if key != "momentum"}
-            if options.get("momentum"):
-                raise ValueError("row-sparse tables take no momentum; set it to 0 or model.sparse to false")
-            self.parts.append(sibling(rows, **shared))
-        self.parameters = [*dense, *rows]
-        self.lr = float(self.parts[0].param_groups[0]["lr"])
+    def __init__(self, *parts: Any) -> None:
+        self.parts = parts
+        self.parameters = [each for part in parts for group in part.param_groups for each in group["params"]]
+        self.lr = self.rate  # the recipe's; schedules give shares of it
 
-    def step(self, scale: float, clip: float | None) -> tuple[Tensor, Tensor]:
-        """One update at `scale` times the learning rate; returns the gradient's norm and whether it was finite."""
-        grads = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        norm = total_norm(grads)
-        finite = torch.isfinite(norm)
+    @property
+    def rate(self) -> float:
+        """The learning rate of the last step."""
+        return float(self.parts[0].param_groups[0]["lr"])
+
+    def step(self, loss: Tensor, scale: float = 1.0, clip: float | None = None) -> tuple[Tensor, Tensor]:
+        """One update at `scale` times the learning rate; returns the gradient's norm, and whether all was finite."""
+        norm = total_norm(parameter.grad for parameter in self.parameters if parameter.grad is not None)
+        finite = torch.isfinite(norm) & torch.isfinite(loss)
         shrink = torch.clamp(clip / (norm + 1e-6), max=1.0) if clip else torch.ones_like(norm)
         for part in self.parts:
             for group in part.param_groups:

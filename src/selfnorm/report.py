@@ -1,6 +1,7 @@
 """Numbers -> tables and plots."""
 
 from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # told apart by colour-blind readers too
+MARKERS = "os^Dv*"
 
 
 def plot_log_z(path: Path, values: Mapping[str, Floats]) -> list[Path]:
@@ -23,10 +25,12 @@ def plot_log_z(path: Path, values: Mapping[str, Floats]) -> list[Path]:
     low, high = min(float(low), -0.1), max(float(high), 0.1)
 
     def draw(axes: "Axes") -> None:
-        for colour, (name, each) in zip(COLOURS, values.items()):
+        for colour, (name, each) in zip(cycle(COLOURS), values.items()):
             label = f"{name}: {each.mean():+.3f} ± {each.std():.3f}"
             inside = np.clip(each, low, high)
-            axes.hist(inside, bins=80, range=(low, high), density=True, alpha=0.55, color=colour, label=label)
+            options: dict[str, Any] = {"bins": 80, "range": (low, high), "density": True, "color": colour}
+            axes.hist(inside, histtype="stepfilled", alpha=0.25, **options)
+            axes.hist(inside, histtype="step", linewidth=1.5, label=label, **options)
         axes.axvline(0, color="black", linewidth=1)
         axes.set_xlabel("log Z, the log of the sum of all scores in one history")
         axes.set_ylabel("density")
@@ -37,21 +41,22 @@ def plot_log_z(path: Path, values: Mapping[str, Floats]) -> list[Path]:
 
 
 def plot_calibration(path: Path, values: Mapping[str, Any]) -> list[Path]:
-    """Said against seen probability, with the 95 % range that chance alone would give each bin."""
+    """Said against seen probability; the bars are the 95 % range of a count, symmetric in its logarithm."""
 
     def draw(axes: "Axes") -> None:
-        axes.plot([1e-8, 1], [1e-8, 1], color="black", linewidth=1)
-        for colour, (name, each) in zip(COLOURS, values.items()):
+        axes.axline((1, 1), slope=1, color="black", linewidth=1)
+        for colour, marker, (name, each) in zip(cycle(COLOURS), cycle(MARKERS), values.items()):
             full = each.hits > 0
-            spread = 1.96 * np.sqrt(each.hits[full]) / each.pairs[full]
-            lower = np.minimum(spread, each.seen[full] * 0.999)
-            bars = [lower, spread]
-            axes.errorbar(each.said[full], each.seen[full], yerr=bars, fmt="o", markersize=4, color=colour, label=name)
+            said, seen, factor = each.said[full], each.seen[full], np.exp(1.96 / np.sqrt(each.hits[full]))
+            bars = [seen - seen / factor, seen * factor - seen]
+            axes.errorbar(
+                said, seen, yerr=bars, fmt=marker, markersize=5, linewidth=1, color=colour, alpha=0.8, label=name
+            )
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.set_xlabel("probability the model gives a word, score used as it is")
+        axes.set_xlabel("probability that the model gives a word, its score used as it is")
         axes.set_ylabel("how often that word comes")
-        axes.set_title("Calibration", loc="left")
+        axes.set_title("Calibration: on the line, what a model says is what happens", loc="left")
         axes.legend(frameon=False)
 
     return _save(path, draw)

@@ -1,6 +1,6 @@
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -8,14 +8,22 @@ import pytest
 SELFNORM = Path(sys.executable).parent / "selfnorm"
 
 
-def test_help_starts_at_once_and_without_torch():
-    seconds = []
-    for _ in range(3):
-        begin = time.perf_counter()
-        done = subprocess.run([SELFNORM, "--help"], capture_output=True, text=True, check=True)
-        seconds.append(time.perf_counter() - begin)
-    assert "demo" in done.stdout
-    assert min(seconds) < 0.5
+def seconds_of_help():
+    """What a child spends on a processor: the clock on the wall also counts what else the machine does."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([SELFNORM, "--help"], capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert "evaluate" in done.stdout
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_help_starts_at_once():
+    assert min(seconds_of_help() for _ in range(5)) < 0.5
+
+
+def test_help_needs_no_torch():
+    code = "import sys\nfrom selfnorm import cli\nassert not {'torch', 'numpy', 'matplotlib'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_importing_selfnorm_imports_no_torch_and_needs_no_network():
@@ -26,7 +34,7 @@ def test_importing_selfnorm_imports_no_torch_and_needs_no_network():
         "socket.socket.connect = refuse; socket.getaddrinfo = refuse\n"
         "import selfnorm\n"
         "assert 'torch' not in sys.modules\n"
-        "selfnorm.SampledLoss, selfnorm.Output, selfnorm.functional.sampled_loss\n"
+        "selfnorm.SampledLoss, selfnorm.Output, selfnorm.functional.sampled_loss, selfnorm.load\n"
         "assert 'torch' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

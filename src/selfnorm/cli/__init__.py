@@ -1,11 +1,13 @@
 """The command line: one file per verb, each parses, calls and prints."""
 
+import errno
 import sys
 
 import typer
 
 from selfnorm.cli.demo import demo
 from selfnorm.cli.evaluate import evaluate
+from selfnorm.cli.options import tell
 from selfnorm.cli.prepare import prepare
 from selfnorm.cli.score import score
 from selfnorm.cli.train import train
@@ -32,12 +34,18 @@ def main() -> None:
     except (ValueError, OSError) as error:
         if "--debug" in sys.argv:
             raise
-        print(f"selfnorm: {error}", file=sys.stderr)
+        tell(f"selfnorm: {error}")
         sys.exit(_status(error))
 
 
 def _status(error: Exception) -> int:
-    """3 when it was the disk that failed, not the input."""
+    """3 when it was the machine that failed, not the input: a full or broken disk, a process that died."""
+    broken = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM)
+    ours = isinstance(error, ChildProcessError) or getattr(error, "errno", None) in broken or _of_writing(error)
+    return 3 if ours else 2
+
+
+def _of_writing(error: Exception) -> bool:
     from selfnorm.files import WriteError
 
-    return 3 if isinstance(error, WriteError) else 2
+    return isinstance(error, WriteError)

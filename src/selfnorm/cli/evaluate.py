@@ -1,13 +1,12 @@
 """`selfnorm evaluate`: perplexity of a text, and how well the scores normalize themselves."""
 
-import json as json_module
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfnorm.cli.options import Debug, Json, counting
+from selfnorm.cli.options import Debug, Json, counting, print_json
 
 if TYPE_CHECKING:
     from selfnorm.evaluation import Evaluation
@@ -48,7 +47,7 @@ def evaluate(
             plot / "calibration", {name: calibration}
         )
     if json:
-        print(json_module.dumps({**asdict(result), "plots": [str(path) for path in written]}))
+        print_json({**asdict(result), "plots": [str(path) for path in written]})
     else:
         _show(result, run, text, written)
 

@@ -1,14 +1,28 @@
-"""What the verbs share: the two options that every one takes, and a counter on standard error."""
+"""What the verbs share: the two options that every one takes, JSON, and lines and a counter on standard error."""
 
+import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Annotated
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Annotated, Any
 
 import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def print_json(fields: Mapping[str, Any]) -> None:
+    """One line of strict JSON: null where a number is not finite."""
+    from selfnorm.evaluation import finite
+
+    print(json.dumps(finite(dict(fields)), allow_nan=False, ensure_ascii=False))
+
+
+def tell(sentence: str) -> None:
+    """A line on standard error; that nobody can read it is no reason to fail."""
+    with suppress(OSError):
+        print(sentence, file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """`selfnorm score`: one score for each word of a text."""
 
-import json as json_module
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from selfnorm.cli.options import Debug, Json
+from selfnorm.cli.options import Debug, Json, print_json
 
 
 class Format(StrEnum):
@@ -43,18 +42,14 @@ def score(
     words = measure(scorer.model, store, histories=scorer.histories)
     values = (words.log_probs if normalize else words.scores).tolist()
     if json:
-        print(json_module.dumps({"sentences": len(sentences), "words": len(values), "score": sum(values)}))
+        print_json({"sentences": len(sentences), "words": len(values), "score": sum(values)})
         return
     for number, sentence in enumerate(sentences):
         first, last = int(store.starts[number]), int(store.starts[number + 1])
         here = values[first:last]
         if format == Format.jsonl:
             known = [word in vocabulary for word in sentence]
-            print(
-                json_module.dumps(
-                    {"words": sentence, "scores": here, "known": known, "score": sum(here)}, ensure_ascii=False
-                )
-            )
+            print_json({"words": sentence, "scores": here, "known": known, "score": sum(here)})
             continue
         for word, value in zip([*sentence, END], here):
             mark = "known" if word in vocabulary else "unknown"

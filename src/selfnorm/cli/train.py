@@ -1,6 +1,6 @@
 """`selfnorm train`: a recipe and a run directory to a trained model."""
 
-import json as json_module
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfnorm.cli.options import Debug, Json
+from selfnorm.cli.options import Debug, Json, print_json, tell
 
 if TYPE_CHECKING:
     from selfnorm.evaluation import Evaluation
@@ -42,26 +42,25 @@ def train(
         with watching() as watcher:
             result = training.train(chosen, run, source=source, watcher=watcher)
     except training.Interrupted as interrupted:
-        print(f"selfnorm: {interrupted}; go on with: selfnorm train {recipe} {run}", file=sys.stderr)
+        command = shlex.join(["selfnorm", "train", str(run / "recipe.toml"), str(run)])
+        tell(f"selfnorm: {interrupted}; go on with: {command}")
         raise typer.Exit(128 + interrupted.number) from None
     except training.Stopped as stopped:
-        print(f"selfnorm: {stopped}", file=sys.stderr)
+        if debug:
+            raise
+        tell(f"selfnorm: {stopped}")
         raise typer.Exit(3) from None
-    except OutOfMemoryError:
+    except (OutOfMemoryError, MemoryError):
         if debug:
             raise
         k, batch = chosen.sampler.options.get("k", 8000), dict(chosen.batches.options) or "8192 positions"
-        print(
-            f"selfnorm: out of GPU memory with k = {k} and batches of {batch}; make one of them smaller",
-            file=sys.stderr,
-        )
+        tell(f"selfnorm: out of memory with k = {k} and batches of {batch}; make one of them smaller")
         raise typer.Exit(3) from None
     if json:
-        fields = {"run": str(result.run), "steps": result.steps, "words": result.words}
-        evaluation = None if result.evaluation is None else asdict(result.evaluation)
-        print(json_module.dumps({**fields, "words_per_second": result.words_per_second, "evaluation": evaluation}))
+        print_json(asdict(result) | {"run": str(run)})
         return
-    print(f"{run}: {result.steps:,} steps, {result.words:,} words, {result.words_per_second:,.0f} words/s")
+    speed = f", {result.words_per_second:,.0f} words/s" if result.words_per_second else ""
+    print(f"{run}: {result.steps:,} steps, {result.words:,} words{speed}")
     if result.evaluation is not None:
         print(f"development text: {told(result.evaluation)}")
 
@@ -79,7 +78,6 @@ def watching(name: str = "training") -> Iterator["Watcher"]:
     from selfnorm.training import Watcher
 
     if not sys.stderr.isatty():
-        say = lambda sentence: print(sentence, file=sys.stderr, flush=True)  # noqa: E731
         total = [0]
 
         def begin(step: int, last: int) -> None:
@@ -87,9 +85,9 @@ def watching(name: str = "training") -> Iterator["Watcher"]:
 
         yield Watcher(
             begin=begin,
-            metrics=lambda metrics: say(f"step {metrics.step}/{total[0]}  {line(metrics)}"),
-            evaluation=lambda step, evaluation: say(f"step {step}/{total[0]}  development text: {told(evaluation)}"),
-            say=say,
+            metrics=lambda metrics: tell(f"step {metrics.step}/{total[0]}  {line(metrics)}"),
+            evaluation=lambda step, evaluation: tell(f"step {step}/{total[0]}  development text: {told(evaluation)}"),
+            say=tell,
         )
         return
 

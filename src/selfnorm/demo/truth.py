@@ -15,6 +15,8 @@ from selfnorm.output import Output
 from selfnorm.registry import pick
 from selfnorm.samplers import SAMPLERS, Sampler
 
+STEPS = 800
+
 
 class ZipfMarkov:
     """p(c|x) = (1 - mix) zipf(c) + mix zipf(rank of c in the order that belongs to x)
@@ -23,7 +25,7 @@ class ZipfMarkov:
     Histories fall into `orders` kinds, so that a small model can learn them exactly.
     """
 
-    def __init__(self, size: int = 1000, orders: int = 16, mix: float = 0.5, seed: int = 0) -> None:
+    def __init__(self, size: int = 500, orders: int = 8, mix: float = 0.5, seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
         zipf = 1 / torch.arange(1, size + 1, dtype=torch.float64)
         zipf = zipf / zipf.sum()
@@ -91,14 +93,14 @@ class Row:
 
 
 def compare(
-    language: ZipfMarkov, criteria: list[str] | None = None, k: int = 100, steps: int = 1000, seed: int = 1
+    language: ZipfMarkov, criteria: list[str] | None = None, k: int = 100, steps: int = STEPS, seed: int = 1
 ) -> Iterator[Row]:
     """Train one small model with each criterion on the same text, and hold it against the truth."""
     for name in criteria or list(CRITERIA):
         yield train(language, name, k, steps, seed)
 
 
-def train(language: ZipfMarkov, name: str, k: int, steps: int, seed: int, positions: int = 512, width: int = 32) -> Row:
+def train(language: ZipfMarkov, name: str, k: int, steps: int, seed: int, positions: int = 512, width: int = 16) -> Row:
     criterion = pick("criterion", CRITERIA, name)
     noise = LogUniform(language.size)
     sampler: Sampler = pick("sampler", SAMPLERS, "excluding" if name == "mode2" else "systematic", noise=noise, k=k)
@@ -109,6 +111,7 @@ def train(language: ZipfMarkov, name: str, k: int, steps: int, seed: int, positi
     embedding.weight.data.normal_(generator=generator)
     optimizer = torch.optim.Adam([*output.parameters(), *embedding.parameters()], lr=0.02, betas=(0.9, 0.99))
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    last = max(1, steps // 4)  # the steps over which the loss is averaged
     average, begin = 0.0, time.perf_counter()
     for step in range(steps):
         histories, targets = language.pairs(positions, generator)
@@ -125,7 +128,7 @@ def train(language: ZipfMarkov, name: str, k: int, steps: int, seed: int, positi
         loss.backward()
         optimizer.step()
         falling.step()
-        average += float(loss.detach()) / (steps // 4) if step >= steps - steps // 4 else 0.0
+        average += float(loss.detach()) / last if step >= steps - last else 0.0
     speed = steps * positions / (time.perf_counter() - begin)
     return _judge(language, name, k if criterion.sampled else None, average, output, embedding, speed)
 

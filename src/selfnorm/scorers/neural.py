@@ -9,11 +9,15 @@ import torch
 from torch import Tensor
 
 from selfnorm import run
+from selfnorm.corpus.batches import BATCHES
 from selfnorm.corpus.store import TokenStore
 from selfnorm.models import MODELS, Model
-from selfnorm.registry import pick
+from selfnorm.registry import named, pick
 from selfnorm.scorers.text import measure
 from selfnorm.vocabulary import Vocabulary
+
+FORMAT = 1
+KEYS = {"model", "options", "histories", "vocabulary", "criterion"}
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,20 @@ class Neural:
     def load(cls, folder: Path, device: str | None = None) -> "Neural":
         """Load a run, every file verified; on a GPU when there is one and `device` does not say otherwise."""
         tensors, config = run.load_model(folder)
+        if config.get("format") != FORMAT or not config.keys() >= KEYS or not isinstance(config["options"], dict):
+            raise ValueError(
+                f"{folder / run.CONFIG}: is not of format {FORMAT}; load it with the version that wrote it"
+            )
         vocabulary = Vocabulary.load(run.path_of(folder, "vocab.txt"))
         if vocabulary.digest != config["vocabulary"]:
             raise ValueError(f"{folder}: vocab.txt is not the vocabulary the model was trained with; restore the run")
-        model = pick("model", MODELS, config["model"], size=len(vocabulary), **config["options"])
-        model.load_state_dict(tensors)
+        named("kind of histories", BATCHES, config["histories"])
+        try:
+            with torch.device("meta"):  # no memory and no chance: the tensors of the file take the parameters' places
+                model = pick("model", MODELS, config["model"], **config["options"] | {"size": len(vocabulary)})
+            model.load_state_dict(tensors, assign=True)
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(f"{folder}: {run.MODEL} and {run.CONFIG} do not fit ({error}); restore the run") from None
         return cls(model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")), vocabulary, config)
 
     @property

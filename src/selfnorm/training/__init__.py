@@ -1,23 +1,28 @@
 """`train`: a recipe and a run directory -> a trained model; what was interrupted goes on where it stopped."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from selfnorm import run as runs
+from selfnorm.corpus.ahead import ahead
+from selfnorm.corpus.store import TokenStore
 from selfnorm.evaluation import Evaluation
-from selfnorm.manifest import MANIFEST
 from selfnorm.recipe import Recipe, to_toml
+from selfnorm.training import folder
 from selfnorm.training.card import card
-from selfnorm.training.log import LOG, Log
+from selfnorm.training.folder import RECIPE, VOCABULARY
+from selfnorm.training.log import LOG, Log, cut
 from selfnorm.training.parts import build, carry_over
 from selfnorm.training.signals import Interrupted, noted_signals
 from selfnorm.training.trainer import Metrics, Stopped, Trainer
 from selfnorm.vocabulary import Vocabulary
 
 __all__ = ["Interrupted", "Metrics", "Result", "Stopped", "Watcher", "train"]
+
+Check = Callable[[int], None]  # told the step wherever the training may end; ends it by an exception
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,7 @@ class Result:
     steps: int
     words: int
     evaluation: Evaluation | None  # of the development text, by the model that was kept
-    words_per_second: float
+    words_per_second: float  # 0 if the run was finished before
 
 
 @dataclass
@@ -45,84 +50,101 @@ def train(
     """Train `recipe` into `run`, or go on with it; `source` is a run to start from, `where` the folder `data` is in."""
     watcher = watcher or Watcher()
     parts = build(recipe, where)
-    if run.exists() and any(run.iterdir()) and not (run / MANIFEST).exists():
-        raise ValueError(f"{run}: is neither empty nor a run; give a new directory, or one that `selfnorm train` wrote")
-    run.mkdir(parents=True, exist_ok=True)
-    trainer = Trainer(parts, run)
+    with folder.ours(run), noted_signals() as noted:
+        trainer = Trainer(parts, run)
+        with trainer.own_chance():
+            _begin(trainer, source, watcher)
+            vocabulary = (where / recipe.data / VOCABULARY).read_bytes()
+            runs.save_files(run, {RECIPE: to_toml(recipe).encode(), VOCABULARY: vocabulary})
+            cut(run / LOG, trainer.step, trainer.due)
+            speed = _loop(trainer, watcher, noted.check)
+    return Result(run, trainer.step, trainer.words, trainer.best, speed)
+
+
+def _begin(trainer: Trainer, source: Path | None, watcher: Watcher) -> None:
+    """Go on from the last checkpoint, or start: from another run's model, or from nothing."""
+    parts, run = trainer.parts, trainer.run
     trainer.checkpoints.warn = watcher.say
     trainer.checkpoints.tidy()
+    saved = trainer.checkpoints.latest()
+    if saved is not None:
+        trainer.restore(saved)
+        if trainer.evaluated and (fault := folder.fault(run)):
+            watcher.say(f"{fault}; the next model to be evaluated takes its place")
+            trainer.best, trainer.evaluated = None, 0
+        ended = trainer.step >= parts.total and not trainer.due
+        more = "the run is finished; for more, raise training.steps or epochs"
+        watcher.say(more if ended else f"going on from step {saved.step} of {parts.total}")
+    elif source is not None:
+        tensors, old = runs.load_model(source)
+        shared = carry_over(parts, tensors, Vocabulary.load(runs.path_of(source, VOCABULARY)))
+        trainer.unsaved = True  # from its first step on the run needs `source` no more
+        watcher.say(f"starting from {source}: {shared:,} of {len(parts.data.vocabulary):,} words carried over")
+        if old["options"]["link"] != parts.config["options"]["link"]:
+            watcher.say(f"its criterion {old['criterion']!r} has another link: scores start off and settle in training")
+
+
+def _loop(trainer: Trainer, watcher: Watcher, check: Check) -> float:
+    """Train, look and save until the end; returns the words per second.
+
+    A checkpoint comes last of what is due at a step: a run killed before it does all of that again, to the same end.
+    """
+    parts, settings, speeds = trainer.parts, trainer.parts.settings, [0.0]
     valid = parts.data.valid
-    if valid is not None and parts.settings.evaluation_words:
-        valid = valid.first(parts.settings.evaluation_words)
-    vocabulary = "".join(f"{word}\t{count}\n" for word, count in _counted(parts.data.vocabulary)).encode()
-    with trainer.own_chance(), noted_signals() as caught:
-        saved = trainer.checkpoints.latest()
-        if saved is not None:
-            trainer.restore(saved)
-            watcher.say(f"going on from step {saved.step} of {parts.total}")
-        elif source is not None:
-            tensors, old = runs.load_model(source)
-            shared = carry_over(parts, tensors, Vocabulary.load(runs.path_of(source, "vocab.txt")))
-            watcher.say(f"starting from {source}: {shared:,} of {len(parts.data.vocabulary):,} words carried over")
-            if old["options"]["link"] != parts.config["options"]["link"]:
-                watcher.say(
-                    f"its criterion {old['criterion']!r} has another link: scores start off and settle in training"
-                )
-        runs.save_files(run, {"recipe.toml": to_toml(recipe).encode(), "vocab.txt": vocabulary})
-        runs.cut_log(run / LOG, trainer.step)
-        watcher.begin(trainer.step, parts.total)
-        evaluation: Evaluation | None = None
-        speeds: list[float] = []
-        with Log(run, parts.settings.tensorboard) as log:
+    if valid is not None and settings.evaluation_words:
+        valid = valid.first(settings.evaluation_words)
+    watcher.begin(trainer.step, parts.total)
+    with (
+        Log(trainer.run, trainer.step, settings.tensorboard) as log,
+        ahead(parts.batches, trainer.step, parts.device) as batches,
+    ):
 
-            def heard(metrics: Metrics) -> None:
-                log.write(trainer.log(metrics))
-                speeds.append(metrics.words_per_second)
-                watcher.metrics(metrics)
+        def heard(metrics: Metrics) -> None:
+            log.write(trainer.log(metrics))
+            speeds.append(metrics.words_per_second)
+            watcher.metrics(metrics)
 
-            while trainer.step < parts.total:
-                trainer.train(_next(trainer), heard, lambda: bool(caught))
-                if caught:
-                    log.flush()
-                    trainer.save()
-                    raise Interrupted(caught[0], trainer.step)
-                if _due(trainer, parts.settings.evaluate_every) and valid is not None:
-                    evaluation = trainer.evaluate(valid)
-                    log.write(trainer.log(evaluation))
-                    watcher.evaluation(trainer.step, evaluation)
-                    parts.schedule.observe(evaluation.perplexity)
-                    if trainer.best is None or evaluation.perplexity < trainer.best:
-                        trainer.best = evaluation.perplexity
-                        _keep(trainer, evaluation)
+        def save() -> None:
+            if trainer.unsaved:
                 log.flush()
-                if trainer.step % parts.settings.save_every == 0 or trainer.step == parts.total:
-                    trainer.save()
-        if valid is None:
-            _keep(trainer, None)
-    return Result(run, trainer.step, trainer.words, evaluation, float(np.median(speeds)) if speeds else 0.0)
+                trainer.save()
+
+        try:
+            while True:
+                if trainer.due:
+                    _look(trainer, valid, log, watcher, check)
+                ended = trainer.step >= parts.total
+                if ended or trainer.step % settings.save_every == 0:
+                    save()
+                if ended:
+                    return float(np.median(speeds[1:] or speeds))
+                check(trainer.step)
+                trainer.train(batches, heard, check)
+        except Interrupted:
+            save()
+            raise
 
 
-def _counted(vocabulary: Vocabulary) -> Iterator[tuple[str, int]]:
-    counts = vocabulary.counts if vocabulary.counts is not None else np.zeros(len(vocabulary), np.int64)
-    return zip(vocabulary.words, counts.tolist())
+def _look(trainer: Trainer, valid: TokenStore | None, log: Log, watcher: Watcher, check: Check) -> None:
+    """Measure the development text and keep the best model; without such a text, the newest."""
+    if valid is None:
+        _keep(trainer)
+    else:
+        evaluation = trainer.evaluate(valid, check)
+        log.write(trainer.log(evaluation))
+        watcher.evaluation(trainer.step, evaluation)
+        trainer.parts.schedule.observe(evaluation.perplexity)
+        if trainer.best is None or evaluation.perplexity < trainer.best.perplexity:
+            trainer.best = evaluation
+            _keep(trainer)
+    trainer.evaluated, trainer.unsaved = trainer.step, True
 
 
-def _next(trainer: Trainer) -> int:
-    """The next step after which something is due."""
-    settings = trainer.parts.settings
-    every = [settings.save_every, settings.evaluate_every or trainer.parts.batches.steps_per_epoch]
-    return min(trainer.parts.total, *((trainer.step // each + 1) * each for each in every))
-
-
-def _due(trainer: Trainer, every: int | None) -> bool:
-    return trainer.step == trainer.parts.total or trainer.step % (every or trainer.parts.batches.steps_per_epoch) == 0
-
-
-def _keep(trainer: Trainer, evaluation: Evaluation | None) -> None:
-    """The best model so far becomes the run's model."""
+def _keep(trainer: Trainer) -> None:
+    """The model as it is now becomes the run's model."""
     parts = trainer.parts
     config = {**parts.config, "step": trainer.step, "words_seen": trainer.words}
-    if evaluation is not None:
-        config["perplexity"] = evaluation.perplexity
-    page = card(parts, trainer.step, trainer.words, evaluation)
+    if trainer.best is not None:
+        config["perplexity"] = trainer.best.perplexity
+    page = card(parts, trainer.step, trainer.words, trainer.best)
     runs.save_model(trainer.run, trainer.weights(), config, {"README.md": page.encode()})

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from selfnorm.corpus.batches import BATCHES, Batches
 from selfnorm.corpus.store import Data
@@ -14,11 +14,11 @@ from selfnorm.criteria import CRITERIA, Criterion
 from selfnorm.functional import check_pair
 from selfnorm.models import MODELS, Model, expand
 from selfnorm.noise import NOISES, LogUniform, Noise
-from selfnorm.optim import SCHEDULES, Optimizer, Schedule
+from selfnorm.optim import OPTIMIZERS, SCHEDULES, Optimizer, Schedule, sibling
 from selfnorm.recipe import Recipe, Table
-from selfnorm.registry import pick
 from selfnorm.samplers import SAMPLERS, Sampler
 from selfnorm.training.settings import Settings
+from selfnorm.training.tables import construct
 from selfnorm.vocabulary import Vocabulary
 
 
@@ -48,30 +48,34 @@ class Parts:
 
 def build(recipe: Recipe, where: Path) -> Parts:
     """Everything a recipe names; `where` is the folder that a relative `data` is looked up in."""
-    settings = pick("table", {"training": Settings}, "training", **recipe.training.options)
+    if recipe.training.name is not None:
+        raise ValueError(f"the table training has no name, but the recipe gives it {recipe.training.name!r}; remove it")
+    settings = construct("table", {"training": Settings}, "training", recipe.training.options)
     data = Data.open(where / recipe.data)
-    vocabulary = data.vocabulary
+    vocabulary, seed = data.vocabulary, settings.seed
+    if not len(data.train):
+        raise ValueError(f"{where / recipe.data}: the training text holds no sentence; prepare another text")
     criterion_name = recipe.criterion.name or "mode3"
-    criterion = pick("criterion", CRITERIA, criterion_name, **recipe.criterion.options)
-    sampler = build_sampler(recipe.sampler, criterion, vocabulary) if criterion.sampled else None
-    name, options = _model_options(recipe.model, criterion)
+    criterion = construct("criterion", CRITERIA, criterion_name, recipe.criterion.options)
+    sampler = build_sampler(recipe.sampler, criterion_name, vocabulary) if criterion.sampled else None
+    if sampler is not None:
+        check_pair(criterion, sampler)
+    name, options = _model_options(recipe.model)
+    fixed: dict[str, Any] = {"link": criterion.link, "normalize": criterion.needs_log_z}
     with torch.random.fork_rng(devices=[]):  # chance is an argument: the caller's generator stays as it was
-        torch.manual_seed(settings.seed)
-        model = pick("model", MODELS, name, size=len(vocabulary), **options)
+        torch.default_generator.manual_seed(seed)
+        model = construct("model", MODELS, name, options, size=len(vocabulary), **fixed)
     if vocabulary.counts is not None:
         model.output.start_from(torch.from_numpy(vocabulary.counts.copy()))
-    model.to(device_of(settings.device))
+    model.to(settings.place)
     kind = recipe.batches.name or "sentences"
-    batches = pick("batches", BATCHES, kind, store=data.train, seed=settings.seed, **recipe.batches.options)
-    optimizer_name = recipe.optimizer.name or "adam"
-    rows = [model.output.weight, model.output.bias, model.embedding.weight] if options.get("sparse") else []
-    dense = [each for each in model.parameters() if not any(each is row for row in rows)]
-    optimizer = Optimizer(optimizer_name, dense, [row for row in rows if row is not None], **recipe.optimizer.options)
-    schedule = pick("schedule", SCHEDULES, recipe.schedule.name or "constant", **recipe.schedule.options)
+    batches = construct("batches", BATCHES, kind, recipe.batches.options, store=data.train, seed=seed)
+    optimizer = _optimizer(recipe.optimizer, model, _tables(model) if options.get("sparse") else [])
+    schedule = construct("schedule", SCHEDULES, recipe.schedule.name or "constant", recipe.schedule.options)
     config = {
         "format": 1,
         "model": name,
-        "options": options,
+        "options": options | fixed,
         "criterion": criterion_name,
         "histories": kind,
         "vocabulary": vocabulary.digest,
@@ -79,25 +83,24 @@ def build(recipe: Recipe, where: Path) -> Parts:
     return Parts(recipe, settings, data, criterion, sampler, model, batches, optimizer, schedule, config)
 
 
-def build_sampler(table: Table, criterion: Criterion, vocabulary: Vocabulary) -> Sampler:
+def build_sampler(table: Table, criterion: str, vocabulary: Vocabulary) -> Sampler:
     """The sampler of a recipe; its `noise` is a name, or a table with a name and options."""
     options = dict(table.options)
     given = options.pop("noise", "log_uniform")
-    noise = build_noise(given if isinstance(given, Mapping) else {"name": given}, vocabulary)
-    name = table.name or ("excluding" if isinstance(criterion, CRITERIA["mode2"]) else "systematic")  # type: ignore[arg-type]
-    sampler = pick("sampler", SAMPLERS, name, noise=noise, **options)
-    check_pair(criterion, sampler)
-    return sampler
+    noise = build_noise(dict(given) if isinstance(given, Mapping) else {"name": given}, vocabulary)
+    name = table.name or ("excluding" if criterion == "mode2" else "systematic")
+    return construct("sampler", SAMPLERS, name, options, noise=noise)
 
 
-def build_noise(table: Mapping[str, Any], vocabulary: Vocabulary) -> Noise:
-    options = dict(table)
+def build_noise(options: dict[str, Any], vocabulary: Vocabulary) -> Noise:
     name = options.pop("name", "log_uniform")
+    if not isinstance(name, str):
+        raise ValueError(f"sampler.noise = {name!r}: it must be a name, or a table with a name")
     if name == "unigram":
         if vocabulary.counts is None:
             raise ValueError("unigram noise needs counts, but vocab.txt has none; prepare the text again")
-        return pick("noise", NOISES, name, counts=torch.from_numpy(vocabulary.counts.copy()), **options)
-    noise = pick("noise", NOISES, name, size=len(vocabulary), **options)
+        return construct("noise", NOISES, name, options, counts=torch.from_numpy(vocabulary.counts.copy()))
+    noise = construct("noise", NOISES, name, options, size=len(vocabulary))
     if isinstance(noise, LogUniform) and not vocabulary.falling:
         raise ValueError(
             "log-uniform noise takes ids for ranks, but vocab.txt is not sorted by falling count; "
@@ -106,17 +109,25 @@ def build_noise(table: Mapping[str, Any], vocabulary: Vocabulary) -> Noise:
     return noise
 
 
-def _model_options(table: Table, criterion: Criterion) -> tuple[str, dict[str, Any]]:
+def _model_options(table: Table) -> tuple[str, dict[str, Any]]:
     named = {} if table.name is None else {"name": table.name}
+    if not isinstance(preset := table.options.get("preset", ""), str):
+        raise ValueError(f"model.preset = {preset!r}: it must be a word in quotes")
     options = expand({**named, **table.options} or {"preset": "tiny-lstm"})
-    name = options.pop("name")
-    return name, {**options, "link": criterion.link, "normalize": criterion.needs_log_z}
+    return options.pop("name"), options
 
 
-def device_of(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(name)
+def _optimizer(table: Table, model: Model, rows: list[nn.Parameter]) -> Optimizer:
+    name = table.name or "adam"
+    dense = [each for each in model.parameters() if not any(each is row for row in rows)]
+    first = construct("optimizer", OPTIMIZERS, name, table.options, parameters=dense)
+    return Optimizer(first, *([sibling(name, rows, table.options)] if rows else []))
+
+
+def _tables(model: Model) -> list[nn.Parameter]:
+    """What has row-sparse gradients: the words' rows, going in and out; tied, `<s>` stands alone and is dense."""
+    rows = [model.output.weight, model.output.bias, None if model.embedding.tied else model.embedding.weight]
+    return [row for row in rows if row is not None]
 
 
 @torch.no_grad()

@@ -1,17 +1,31 @@
 """The recipe's `training` table: how long, how often, how exact."""
 
+import math
 from dataclasses import dataclass
+
+import torch
 
 from selfnorm.ops import MOST
 
 PRECISIONS = ("auto", "float32", "bfloat16")
+ABOVE_ZERO = (
+    "epochs",
+    "steps",
+    "clip",
+    "evaluate_every",
+    "save_every",
+    "log_every",
+    "patience",
+    "most",
+    "evaluation_words",
+)
 
 
 @dataclass(frozen=True)
 class Settings:
     epochs: float | None = None  # passes over the training text; give these or `steps`
     steps: int | None = None
-    clip: float | None = 1.0  # norm of all gradients together
+    clip: float | None = 1.0  # norm of all gradients together; inf: none
     seed: int = 1
     evaluate_every: int | None = None  # steps; None: once an epoch, and at the end
     save_every: int = 1000  # steps between checkpoints
@@ -28,9 +42,35 @@ class Settings:
             raise ValueError(
                 "training needs epochs or steps, and one of them only; give training.epochs=1, for example"
             )
-        for name in ("epochs", "steps", "clip", "evaluate_every", "save_every", "log_every", "patience", "most"):
+        for name in ABOVE_ZERO:
             value = getattr(self, name)
-            if value is not None and not value > 0:
+            if value is not None and not (value > 0 and (name == "clip" or math.isfinite(value))):
                 raise ValueError(f"training.{name} = {value}: it must be above 0")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"training.seed = {self.seed}: it must be a whole number from 0 to 2^63 - 1")
         if self.precision not in PRECISIONS:
             raise ValueError(f"there is no precision {self.precision!r}; choose one of: {', '.join(PRECISIONS)}")
+        if self.precision == "bfloat16" and self.place.type != "cuda":
+            raise ValueError(
+                "training.precision = 'bfloat16' is for GPUs; leave it out, or give training.device='cuda'"
+            )
+
+    @property
+    def place(self) -> torch.device:
+        """The device to train on."""
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            place = torch.device(self.device)
+        except RuntimeError:
+            place = torch.device("meta")
+        if place.type not in ("cpu", "cuda"):
+            raise ValueError(f"training.device = {self.device!r}: give auto, cpu, cuda or cuda:1")
+        if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+            raise ValueError(f"training.device = {self.device!r}: there are {torch.cuda.device_count()} GPUs here")
+        return place
+
+    @property
+    def half(self) -> bool:
+        """Whether the model runs in bfloat16."""
+        return self.place.type == "cuda" and self.precision != "float32"

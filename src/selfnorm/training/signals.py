@@ -1,9 +1,12 @@
 """Signals that end a training in good order."""
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+KINDS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 class Interrupted(Exception):  # noqa: N818  a wish, not an error
@@ -14,21 +17,34 @@ class Interrupted(Exception):  # noqa: N818  a wish, not an error
         self.number = number
 
 
+class Noted:
+    """The first signal that came, if one did."""
+
+    number: int | None = None
+
+    def check(self, step: int) -> None:
+        """To be called where the training may end."""
+        if self.number is not None:
+            raise Interrupted(self.number, step)
+
+
 @contextmanager
-def noted_signals() -> Iterator[list[int]]:
+def noted_signals() -> Iterator[Noted]:
     """SIGTERM, SIGINT and SIGUSR1 are noted; the step under way is finished first. A second one ends at once."""
-    caught: list[int] = []
-    kinds = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+    noted = Noted()
 
     def note(number: int, frame: Any) -> None:
-        if caught:
+        if noted.number is not None:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        caught.append(number)
+        noted.number = number
 
-    before = {kind: signal.signal(kind, note) for kind in kinds}
+    if threading.current_thread() is not threading.main_thread():  # there, signals cannot be caught
+        yield noted
+        return
+    before = {kind: signal.signal(kind, note) for kind in KINDS}
     try:
-        yield caught
+        yield noted
     finally:
         for kind, handler in before.items():
             signal.signal(kind, handler)

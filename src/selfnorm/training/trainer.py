@@ -1,5 +1,6 @@
 """One training: the loop, its evaluations, and a state that goes to disk and comes back bit by bit."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.utils import _pytree as tree
 
 from selfnorm.checkpoint import Checkpoint, Checkpoints
-from selfnorm.corpus.ahead import ahead
+from selfnorm.corpus.ahead import Ahead
 from selfnorm.corpus.batches import Batch
 from selfnorm.corpus.store import TokenStore
 from selfnorm.evaluation import Evaluation, evaluate
@@ -32,10 +33,10 @@ class Metrics:
     step: int
     epoch: float
     words: int  # seen so far
-    loss: float  # mean over the steps since the last line
+    loss: float  # mean over the steps since the last line; nan if none of them was finite
     perplexity: float  # normalized, at some positions of the last batch
     log_z: float  # mean there
-    lr: float
+    lr: float  # of the last step, as is the norm
     gradient_norm: float
     clipped: float  # share of the steps since the last line
     skipped: int  # steps so far that were not finite
@@ -48,10 +49,27 @@ class Trainer:
         self.parts, self.run = parts, run
         self.checkpoints = Checkpoints(run / "checkpoints")
         self.generator = torch.Generator(parts.device).manual_seed(parts.settings.seed)
+        self.half = parts.settings.half
         self.step = self.words = self.skipped = 0
-        self.best: float | None = None
+        self.evaluated = 0  # the last step at which what was due then has been done
+        self.unsaved = False
+        self.best: Evaluation | None = None  # of the model that was kept
         self.state: Any = None  # of the model, carried along streams
-        self.counts = torch.zeros(4, device=parts.device)  # loss, clipped, skipped, not finite in a row: no host sync
+        # since the last line: steps, loss, clipped, skipped; and how many in a row were not finite. No host sync.
+        self.counts = torch.zeros(5, device=parts.device)
+
+    @property
+    def due(self) -> bool:
+        """Whether the development text is to be measured at this step, which was not done yet."""
+        every = self.parts.settings.evaluate_every or self.parts.batches.steps_per_epoch
+        return self.step > self.evaluated and (self.step % every == 0 or self.step >= self.parts.total)
+
+    @property
+    def stretch(self) -> int:
+        """The next step after which something is due."""
+        settings = self.parts.settings
+        every = [settings.save_every, settings.evaluate_every or self.parts.batches.steps_per_epoch]
+        return min(self.parts.total, *((self.step // each + 1) * each for each in every))
 
     @contextmanager
     def own_chance(self) -> Iterator[None]:
@@ -61,22 +79,22 @@ class Trainer:
             torch.manual_seed(self.parts.settings.seed)
             yield
 
-    def train(self, until: int, report: Callable[[Metrics], None], stop: Callable[[], bool]) -> None:
-        """Go on to step `until`, or to the step after which `stop` says so."""
-        parts, log = self.parts, self.parts.settings.log_every
+    def train(self, batches: Ahead, report: Callable[[Metrics], None], check: Callable[[int], None]) -> None:
+        """Go on to the next step after which something is due; `check` may end it after any step."""
+        parts, log, until = self.parts, self.parts.settings.log_every, self.stretch
         parts.model.train()
         begin, words = time.perf_counter(), self.words
-        with ahead(parts.batches, self.step, parts.device) as batches:
-            for batch in batches:
-                norm, hidden = self.update(batch)
-                self.step += 1
-                self.words += sum(batch.lengths)
-                if self.step % log == 0 or self.step == parts.total:  # wherever the run was cut
-                    speed = (self.words - words) / (time.perf_counter() - begin)
-                    report(self.metrics(batch, hidden, norm, speed))
-                    begin, words = time.perf_counter(), self.words
-                if self.step == until or stop():
-                    return
+        for batch in batches:
+            norm, hidden = self.update(batch)
+            self.step, self.unsaved = self.step + 1, True
+            self.words += sum(batch.lengths)
+            if self.step % log == 0 or self.step == parts.total:  # wherever the run was cut
+                speed = (self.words - words) / (time.perf_counter() - begin)
+                report(self.metrics(batch, hidden, norm, speed))
+                begin, words = time.perf_counter(), self.words
+            if self.step == until:
+                return
+            check(self.step)
 
     def update(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """One step; returns the gradient's norm and the hidden vectors."""
@@ -88,15 +106,14 @@ class Trainer:
         losses = parts.criterion.loss(hidden, parts.model.output.layer, batch.targets, sample, settings.most)
         loss = losses.mean()
         loss.backward()
-        norm, finite = parts.optimizer.step(self.scale(), settings.clip)
+        scale = parts.schedule.scale(self.step, self.step / parts.batches.steps_per_epoch, parts.total)
+        norm, finite = parts.optimizer.step(loss.detach(), scale, settings.clip)
         self.count(loss.detach(), norm, finite)
         return norm, hidden.detach()
 
     def hidden(self, batch: Batch) -> Tensor:
         model, device = self.parts.model, self.parts.device
-        wanted = self.parts.settings.precision
-        half = device.type == "cuda" if wanted == "auto" else wanted == "bfloat16"
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.half):
             if self.parts.config["histories"] != "streams":
                 return model(batch.inputs)
             if self.state is None or self.step % self.parts.batches.steps_per_epoch == 0:
@@ -105,65 +122,59 @@ class Trainer:
         self.state = model.detach(state)
         return hidden
 
-    def scale(self) -> float:
-        return self.parts.schedule.scale(self.step, self.step / self.parts.batches.steps_per_epoch, self.parts.total)
-
     def count(self, loss: Tensor, norm: Tensor, finite: Tensor) -> None:
         clip = self.parts.settings.clip
         clipped = norm > clip if clip else torch.zeros_like(finite)
-        finite = finite & torch.isfinite(loss)
-        bad = 1 - finite.float()
-        row = (self.counts[3] + 1) * bad
-        self.counts = torch.stack(
-            [
-                self.counts[0] + torch.where(finite, loss, 0),
-                self.counts[1] + clipped * finite,
-                self.counts[2] + bad,
-                row,
-            ]
-        )
+        row = self.counts[4] + 1
+        now = torch.stack([torch.ones_like(loss), loss.where(finite, 0.0), clipped & finite, ~finite])
+        self.counts = torch.cat([self.counts[:4] + now, row.where(~finite, 0.0)[None]])
 
     @torch.no_grad()
     def metrics(self, batch: Batch, hidden: Tensor, norm: Tensor, speed: float) -> Metrics:
         """What happened since the last line; the one place where training waits for a GPU."""
         settings, output, device = self.parts.settings, self.parts.model.output, self.parts.device
-        loss, clipped, skipped, row = self.counts.tolist()
+        steps, loss, clipped, skipped, row = self.counts.tolist()
         if row >= settings.patience:
-            raise Stopped(self.last_words(int(row)))
-        since = self.step % settings.log_every or settings.log_every
+            raise self.stopped(f"{row:.0f} steps in a row had a loss or gradient that is not finite")
         self.skipped += int(skipped)
-        self.counts = torch.zeros_like(self.counts)
+        self.counts[:4] = 0
         some, targets = hidden[:SOME].float(), batch.targets[:SOME]
         log_z = output.log_z(some, settings.most)
         log_prob = output.link(output.logit(some, targets)) - log_z
-        good = max(1, since - int(skipped))
+        good = steps - skipped
         return Metrics(
             step=self.step,
             epoch=round(self.step / self.parts.batches.steps_per_epoch, 4),
             words=self.words,
-            loss=loss / good,
+            loss=loss / good if good else math.nan,
             perplexity=float((-log_prob.mean()).clamp(max=80).exp()),
             log_z=float(log_z.mean()),
-            lr=self.parts.optimizer.lr * self.scale(),
+            lr=self.parts.optimizer.rate,
             gradient_norm=float(norm),
-            clipped=clipped / good,
+            clipped=clipped / max(1, good),
             skipped=self.skipped,
             words_per_second=speed,
             peak_mib=torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None,
         )
 
-    def last_words(self, row: int) -> str:
+    def stopped(self, why: str) -> Stopped:
         good = self.checkpoints.latest()
         kept = f"the last good checkpoint is {good.path}" if good else "there is no checkpoint yet"
-        return (
-            f"step {self.step}: {row} steps in a row had a loss or gradient that is not finite, at learning rate "
-            f"{self.parts.optimizer.lr * self.scale():.3g}; {kept}; lower optimizer.lr or training.clip and go on"
+        return Stopped(
+            f"step {self.step}: {why}, at learning rate {self.parts.optimizer.rate:.3g}; {kept}; "
+            "lower optimizer.lr or training.clip and go on"
         )
 
-    def evaluate(self, store: TokenStore) -> Evaluation:
+    def evaluate(self, store: TokenStore, check: Callable[[int], None]) -> Evaluation:
         vocabulary, settings = self.parts.data.vocabulary, self.parts.settings
         options = {"histories": self.parts.config["histories"], "most": settings.most}
-        return evaluate(self.parts.model, store, vocabulary.unknown, **options)
+        check(self.step)
+        measured = evaluate(
+            self.parts.model, store, vocabulary.unknown, progress=lambda *_: check(self.step), **options
+        )
+        if not math.isfinite(measured.perplexity):
+            raise self.stopped(f"the perplexity of the development text is {measured.perplexity}")
+        return measured
 
     def save(self) -> Path:
         """Weights, optimizer, chance, data position: everything the next step depends on."""
@@ -179,34 +190,49 @@ class Trainer:
         }
         if self.parts.device.type == "cuda":
             tensors["chance.cuda"] = torch.cuda.get_rng_state(self.parts.device)
+        for name, tensor in tensors.items():
+            if not bool(torch.isfinite(tensor).all()):
+                raise self.stopped(f"{name} is not finite")
         state = {
             "words": self.words,
             "skipped": self.skipped,
-            "best": self.best,
+            "evaluated": self.evaluated,
+            "best": None if self.best is None else asdict(self.best),
             "schedule": self.parts.schedule.state(),
             "identity": self.identity(),
         }
-        return self.checkpoints.save(self.step, tensors, state)
+        path = self.checkpoints.save(self.step, tensors, state)
+        self.unsaved = False
+        return path
 
     def identity(self) -> dict[str, Any]:
         """What must not change between the two halves of one run."""
+        recipe, config = self.parts.recipe, self.parts.config
         return {
-            "config": self.parts.config,
-            "optimizer": self.parts.recipe.optimizer.name,
+            "model": [config["model"], config["options"]],
+            "criterion": [config["criterion"], dict(recipe.criterion.options)],
+            "vocabulary": config["vocabulary"],
+            "training text": self.parts.data.train.about.sha256,
+            "batches": [config["histories"], dict(recipe.batches.options)],
+            "optimizer": recipe.optimizer.name or "adam",
+            "schedule": recipe.schedule.name or "constant",
             "seed": self.parts.settings.seed,
         }
 
     def restore(self, saved: Checkpoint) -> None:
         parts, state, tensors = self.parts, saved.state, saved.tensors
-        if state["identity"] != self.identity():
+        mine, other = self.identity(), state["identity"]
+        if changed := [name for name in mine if mine[name] != other.get(name)]:
             raise ValueError(
-                f"{saved.path}: was made with another model, criterion, vocabulary or seed than the recipe says; "
+                f"{saved.path}: was made with another {', '.join(changed)} than the recipe says; "
                 "go on with the run's own recipe.toml, or train into a new run with --from"
             )
         parts.model.load_state_dict(_under("model.", tensors))
         parts.optimizer.restore(_under("optimizer.", tensors))
         parts.schedule.restore(state["schedule"])
-        self.step, self.words, self.skipped, self.best = saved.step, state["words"], state["skipped"], state["best"]
+        self.step, self.words, self.skipped, self.unsaved = saved.step, state["words"], state["skipped"], False
+        self.evaluated = state["evaluated"]
+        self.best = None if state["best"] is None else Evaluation.of(state["best"])
         self.counts = tensors["counts"].to(parts.device)
         self.generator.set_state(tensors["chance.sampler"])
         torch.set_rng_state(tensors["chance.cpu"])

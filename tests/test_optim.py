@@ -1,0 +1,220 @@
+"""Optimizers against torch's own on dense gradients, clipping over both kinds, and schedules against their formulas."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from selfnorm.optim import OPTIMIZERS, ROWS, SCHEDULES, Newbob, Optimizer, sibling, total_norm
+from selfnorm.registry import pick
+
+SIZE, WIDTH = 30, 4
+OPTIONS = {
+    "adam": {"lr": 0.01, "beta1": 0.8, "beta2": 0.95},
+    "adamw": {"lr": 0.01, "weight_decay": 0.1},
+    "sgd": {"lr": 0.5, "momentum": 0.9},
+    "adagrad": {"lr": 0.1},
+}
+TORCH = {
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01, betas=(0.8, 0.95), foreach=False),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, betas=(0.9, 0.99), weight_decay=0.1, foreach=False),
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.5, momentum=0.9, foreach=False),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1, foreach=False),
+}
+
+
+class Tables(nn.Module):
+    """A table of rows going in, one weight coming out."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.table = nn.Parameter(torch.randn(SIZE, WIDTH, generator=generator))
+        self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH, generator=generator))
+
+    def loss(self, ids, sparse=False, size=1.0):
+        return size * (F.embedding(ids, self.table, sparse=sparse) @ self.weight).tanh().square().mean()
+
+
+def batches(number=6, among=SIZE):
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randint(among, (12,), generator=generator) for _ in range(number)]  # with duplicates
+
+
+def dense(name, model, **options):
+    return Optimizer(OPTIMIZERS[name](list(model.parameters()), **(OPTIONS[name] | options)))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("clip", [None, 0.05, 1e6, math.inf])
+def test_dense_steps_are_torchs(name, clip):
+    mine, theirs = Tables(), Tables()
+    optimizer, other = dense(name, mine), TORCH[name](list(theirs.parameters()))
+    for step, ids in enumerate(batches()):
+        loss = mine.loss(ids)
+        loss.backward()
+        norm, finite = optimizer.step(loss.detach(), 1.0, clip)
+        theirs.loss(ids).backward()
+        wanted = nn.utils.clip_grad_norm_(theirs.parameters(), math.inf if clip is None else clip)
+        other.step()
+        other.zero_grad()
+        assert bool(finite)
+        torch.testing.assert_close(norm, wanted)
+        for one, two in zip(mine.parameters(), theirs.parameters()):
+            torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-5, msg=f"step {step}")
+
+
+@pytest.mark.parametrize("clip", [None, 0.01])
+@pytest.mark.parametrize("name", ["sgd", "adagrad"])
+def test_row_sparse_steps_equal_dense_ones(name, clip):
+    """For rules that leave rows without gradient alone, sparse and dense are the same; duplicates are merged."""
+    mine, theirs = Tables(), Tables()
+    options = {"lr": 0.5}
+    first = OPTIMIZERS[name]([mine.weight], **options)
+    sparse, plain = (
+        Optimizer(first, sibling(name, [mine.table], options)),
+        Optimizer(OPTIMIZERS[name](list(theirs.parameters()), **options)),
+    )
+    for ids in batches():
+        norms = []
+        for model, optimizer, kind in ((mine, sparse, True), (theirs, plain, False)):
+            loss = model.loss(ids, sparse=kind)
+            loss.backward()
+            assert model.table.grad.is_sparse == kind
+            norms.append(optimizer.step(loss.detach(), 1.0, clip)[0])
+        torch.testing.assert_close(*norms)
+    for one, two in zip(mine.parameters(), theirs.parameters()):
+        torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-5)
+
+
+def test_row_sparse_adam_leaves_other_rows_alone():
+    model = Tables()
+    before = model.table.detach().clone()
+    optimizer = Optimizer(OPTIMIZERS["adam"]([model.weight]), sibling("adam", [model.table], {}))
+    for ids in batches(among=10):
+        loss = model.loss(ids, sparse=True)
+        loss.backward()
+        optimizer.step(loss.detach())
+    assert torch.equal(model.table[10:], before[10:])
+    assert not torch.equal(model.table[:10], before[:10])
+
+
+def test_the_norm_merges_duplicates_of_sparse_rows():
+    model, ids = Tables(), torch.tensor([3, 3, 3, 5])
+    model.loss(ids, sparse=True).backward()
+    assert model.table.grad._nnz() == 4
+    found = total_norm([model.table.grad, model.weight.grad])
+    twin = Tables()
+    twin.loss(ids).backward()
+    torch.testing.assert_close(found, nn.utils.clip_grad_norm_(twin.parameters(), 1.0))
+
+
+@pytest.mark.parametrize("wrong", ["loss", "dense", "sparse"])
+@pytest.mark.parametrize("name", ROWS)
+def test_a_step_that_is_not_finite_changes_nothing(name, wrong):
+    model = Tables()
+    optimizer = Optimizer(OPTIMIZERS[name]([model.weight]), sibling(name, [model.table], {}))
+    for number, ids in enumerate(batches(4)):
+        before = [each.detach().clone() for each in model.parameters()]
+        state = optimizer.tensors()
+        state = {key: value.clone() for key, value in state.items()}
+        loss = model.loss(ids, sparse=True)
+        loss.backward()
+        loss = loss.detach()
+        if number == 2:
+            if wrong == "loss":
+                loss = loss * math.nan
+            elif wrong == "dense":
+                model.weight.grad[0, 0] = math.inf
+            else:
+                model.table.grad = model.table.grad * math.nan
+        _, finite = optimizer.step(loss, 1.0, 1.0)
+        same = all(torch.equal(one, two) for one, two in zip(before, model.parameters()))
+        assert bool(finite) == (number != 2)
+        assert same == (number == 2)
+        if number == 2:
+            assert all(torch.equal(value, state[key]) for key, value in optimizer.tensors().items())
+        assert all(each.grad is None for each in model.parameters())
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_state_comes_back_bit_by_bit(name, sparse):
+    if sparse and name not in ROWS:
+        pytest.skip("no sibling")
+    options = {key: value for key, value in OPTIONS[name].items() if not (sparse and key == "momentum")}
+
+    def built(model):
+        rows = [model.table] if sparse else []
+        others = [each for each in model.parameters() if not any(each is row for row in rows)]
+        first = OPTIMIZERS[name](others, **options)
+        return Optimizer(first, *([sibling(name, rows, options)] if rows else []))
+
+    whole, cut = Tables(), Tables()
+    one, two = built(whole), built(cut)
+    for number, ids in enumerate(batches()):
+        if number == 3:
+            saved = {key: value.clone() for key, value in two.tensors().items()}
+            again = Tables()
+            again.load_state_dict(cut.state_dict())
+            cut, two = again, built(again)
+            two.restore(saved)
+        for model, optimizer in ((whole, one), (cut, two)):
+            loss = model.loss(ids, sparse=sparse)
+            loss.backward()
+            optimizer.step(loss.detach(), 0.5, 1.0)
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), cut.parameters()))
+
+
+def test_row_sparse_optimizers_say_what_they_lack():
+    table = [Tables().table]
+    with pytest.raises(
+        ValueError, match=r"there is no row-sparse optimizer 'adamw'; .*choose one of: adam, sgd, adagrad"
+    ):
+        sibling("adamw", table, {})
+    with pytest.raises(ValueError, match="row-sparse tables take no momentum"):
+        sibling("sgd", table, {"momentum": 0.9})
+
+
+def scales(name, steps, per_epoch=10, **options):
+    schedule = pick("schedule", SCHEDULES, name, **options)
+    return [schedule.scale(step, step / per_epoch, steps) for step in range(steps)]
+
+
+def test_constant_rises_then_stays():
+    assert scales("constant", 5) == [1, 1, 1, 1, 1]
+    assert scales("constant", 6, warmup=4) == [0.25, 0.5, 0.75, 1, 1, 1]
+
+
+def test_cosine_is_its_formula():
+    found = scales("cosine", 110, warmup=10, end=0.1)
+    assert found[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
+    wanted = [0.1 + 0.9 * (1 + math.cos(math.pi * step / 100)) / 2 for step in range(100)]
+    assert found[10:] == pytest.approx(wanted)
+    assert found[10] == 1
+    assert found[60] == pytest.approx(0.55)
+
+
+@pytest.mark.parametrize("per_epoch", [1, 7, 10, 1327])
+def test_step_holds_for_four_epochs_then_halves(per_epoch):
+    """Zaremba et al. 2014, whose epochs count from 1: lr_decay ** max(epoch - 4, 0)"""
+    found = scales("step", 13 * per_epoch, per_epoch)
+    for epoch in range(1, 14):
+        here = found[(epoch - 1) * per_epoch : epoch * per_epoch]
+        assert set(here) == {0.5 ** max(epoch - 4, 0)}, epoch
+
+
+def test_newbob_decays_when_it_improves_too_little():
+    schedule = Newbob(factor=0.5, threshold=0.01)
+    found = []
+    for perplexity in (100, 90, 89.5, 80, 85, 79.9, 70):
+        schedule.observe(perplexity)
+        found.append(schedule.scale(0, 0, 1))
+    assert found == [1, 1, 0.5, 0.5, 0.25, 0.125, 0.125]  # 79.9 is less than 1 % below the best, 80
+    again = Newbob(factor=0.5, threshold=0.01)
+    again.restore(schedule.state())
+    for each in (schedule, again):
+        each.observe(69.9)
+    assert again.scale(0, 0, 1) == schedule.scale(0, 0, 1) == 0.0625
