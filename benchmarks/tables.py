@@ -7,6 +7,7 @@ A table stands between `<!-- table: NAME -->` and `<!-- end -->`.
 """
 
 import csv
+import json
 import re
 import sys
 from pathlib import Path
@@ -82,7 +83,30 @@ def samplers() -> str:
     return markdown({"sampler": "sampler", "C": "C", "k": "K", "ms": "ms"}, latest(found, "machine", "C", "sampler"))
 
 
+FAULTS = {
+    "R1": "kill -9 at a random moment of a training, then on to the end",
+    "R2": "kill -9 inside a write, at each of its stages",
+    "R3": "SIGTERM, SIGINT, SIGUSR1",
+    "R4": "a full disk (file size limit)",
+    "R5": "a flipped bit, a cut, a zeroed page in a file of run or data",
+    "R15": "a stop and a resume after each step; the same seed twice",
+}
+
+
+def reliability() -> str:
+    """Trials without a failure bound the rate of failures: below 3 / N with 95 % confidence."""
+    path = ROOT / "benchmarks" / "results" / "reliability.json"
+    lines = ["| fault | trials | failures | failure rate, 95 % |", "| --- | ---: | ---: | ---: |"]
+    found = json.loads(path.read_text())
+    for row in found:
+        bound = f"below {100 * 3 / row['N']:.1f} %" if not row["failures"] else "see the file"
+        lines.append(f"| {row['id']}: {FAULTS[row['id']]} | {row['N']:,} | {row['failures']} | {bound} |")
+    origin = sorted({f"{row['machine']}, {row['date']}" for row in found})
+    return "\n".join([*lines, "", *(f"Measured on {each}." for each in origin), ""])
+
+
 TABLES = {
+    "reliability": reliability,
     "training-ptb": lambda: trainings("ptb", speed=False),
     "training-books": lambda: trainings("books", speed=True),
     "output-layer-cpu": output_layer,

@@ -113,21 +113,17 @@ class Calibration:
 def calibrate(
     model: Model, store: TokenStore, histories: str = "sentences", words: int = 20_000, per_decade: int = 4
 ) -> Calibration:
-    """Every word of the vocabulary at the first `words` positions or so: 1e-8 to 1 in bins of equal ratio."""
+    """Every word of the vocabulary at the first `words` positions: 1e-8 to 1 in bins of equal ratio."""
     bins = 8 * per_decade
     device = model.output.weight.device
     sums = torch.zeros(3, bins, dtype=torch.float64, device=device)
-    done = 0
-    for hidden, targets, _ in hiddens(model, store, histories, positions=2048):
+    for hidden, targets, _ in hiddens(model, store.first(words), histories, positions=2048):
         for part, there in zip(hidden.split(256), targets.split(256)):
             q = model.output.scores(part).exp()  # [n, C]
             place = ((q.double().log10() + 8) * per_decade).long().clamp(0, bins - 1)
             hit = torch.zeros_like(q, dtype=torch.float64).scatter_(1, there[:, None], 1.0)
             for row, values in enumerate((torch.ones_like(hit), q.double(), hit)):
                 sums[row].index_add_(0, place.flatten(), values.flatten())
-        done += len(targets)
-        if done >= words:
-            break
     pairs, said, hits = sums.cpu().numpy()
     full = pairs > 0
     return Calibration(said[full] / pairs[full], hits[full] / pairs[full], pairs[full], hits[full])

@@ -25,8 +25,6 @@ def construct(
         return build(**ours, **options)
 
     made.__signature__ = signature.replace(parameters=list(free.values()))  # type: ignore[attr-defined]
-    for key in options.keys() & {"kind", "table"}:  # names of pick's own
-        raise ValueError(f"{kind} {name!r} takes no option {key!r}; it takes: {', '.join(free) or 'none'}")
     return pick(kind, {name: made}, name, **options)
 
 
