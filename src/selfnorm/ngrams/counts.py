@@ -10,15 +10,16 @@ the n-gram has n. The rank of every position of the text leads from an n-gram to
 position earlier. Ids are lmplz's, in order of appearance.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from selfnorm.ngrams.scratch import Array, Column, Scratch
+from selfnorm.ngrams.scratch import Array, Scratch
 
 UNKNOWN, START, END, SPECIALS = 0, 1, 2, 3  # ids; the words of the text follow
 
@@ -31,7 +32,7 @@ Seen = Callable[[int, int], None]  # done, of how many
 
 @dataclass(frozen=True)
 class Text:
-    """`<s> word ... word </s> <s> word ...` as ids; `ends` are the positions of all but `<s>`, sorted by id."""
+    """`<s> word ... word </s> <s> word ...` as ids."""
 
     ids: Array
     counts: Places  # of each id
@@ -75,6 +76,22 @@ class Counts:
         return self.ranks[order - 2].take(self.grams[order - 1].at[rows] - 1)
 
 
+@dataclass(frozen=True)
+class _Level:
+    """The n-grams of one order that end in a span, ranks counted from the span's first."""
+
+    ends: Array  # their positions, in suffix order
+    rank: Array  # the row of each position
+    at: Array
+    count: Array
+    adjusted: Array
+    suffix: Array
+
+
+_NONE = np.zeros(2, np.int64)
+_SPECIALS = _Level(_NONE, _NONE, _NONE, _NONE, _NONE, _NONE)  # <unk> and <s>: unigrams that are never counted
+
+
 def read(numbers: Iterable[Array], scratch: Scratch) -> Text:
     """The ids of a text given as numbers, piece by piece."""
     column = scratch.column(np.uint32)
@@ -103,22 +120,56 @@ def count(text: Text, order: int, scratch: Scratch, seen: Seen, threads: int = 1
     ends = by_word(text, scratch, place, piece)
     ranks = [text.ids, *(scratch.array(len(text.ids), place) for _ in range(2, order))]
     tables = [_Table(scratch, place) for _ in range(order)]
-    tables[0].add_specials()
+    tables[0].add(_SPECIALS, 0)
     done = 0
 
-    def tree(span: tuple[int, int, int]) -> list[_Level]:
-        return levels(text.ids, ends[span[1] : span[2]], order, text.size, span[0])
+    def tree(span: slice) -> list[_Level]:
+        return levels(text.ids, ends[span], order, text.size)
 
     with ThreadPoolExecutor(threads) as pool:
-        for found in _in_order(pool, tree, spans(text.counts, piece), 2 * threads):
-            first = [table.rows for table in tables]
+        for found in in_order(pool, tree, spans(text.counts, piece), 2 * threads):
+            first = [0, *(table.rows for table in tables)]
             for n, level in enumerate(found, start=1):
-                tables[n - 1].add(level, first[n - 2] if n > 2 else 0)
+                tables[n - 1].add(level, first[n - 1])
                 if 1 < n < order:
-                    ranks[n - 1][level.ends] = level.rank + first[n - 1]
+                    ranks[n - 1][level.ends] = level.rank + first[n]
             done += len(found[0].ends)
             seen(done, len(ends))
-    return Counts(text, [table.finish() for table in tables], ranks[: max(order - 1, 0)])
+    return Counts(text, [table.finish() for table in tables], ranks[: order - 1])
+
+
+class _Table:
+    """`Grams` that grow."""
+
+    def __init__(self, scratch: Scratch, place: npt.DTypeLike) -> None:
+        self.columns = [scratch.column(place) for _ in range(4)]
+        self.rows = 0
+
+    def add(self, level: _Level, first_suffix: int) -> None:
+        for column, values in zip(
+            self.columns, (level.at, level.count, level.adjusted, level.suffix + first_suffix), strict=True
+        ):
+            column.append(values)
+        self.rows += len(level.count)
+
+    def finish(self) -> Grams:
+        return Grams(*(column.finish() for column in self.columns))
+
+
+Item, Result = TypeVar("Item"), TypeVar("Result")
+
+
+def in_order(
+    pool: ThreadPoolExecutor, work: Callable[[Item], Result], items: Iterable[Item], ahead: int
+) -> Iterator[Result]:
+    """`pool.map` that stays only a few items ahead of who takes the results."""
+    waiting: deque[Future[Result]] = deque()
+    for item in items:
+        waiting.append(pool.submit(work, item))
+        if len(waiting) > ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 def by_word(text: Text, scratch: Scratch, place: npt.DTypeLike, piece: int) -> Array:
@@ -141,52 +192,31 @@ def by_word(text: Text, scratch: Scratch, place: npt.DTypeLike, piece: int) -> A
     return ends
 
 
-def spans(counts: Places, piece: int) -> Iterator[tuple[int, int, int]]:
-    """Stretches of whole words with up to `piece` positions: (first id, begin, end) of the positions by word."""
-    counts = counts.copy()
-    counts[START] = 0
-    stop = np.cumsum(counts)
-    id, begin = END, 0
-    while id < len(counts):
-        after = max(id + 1, int(np.searchsorted(stop, begin + piece, side="right")))
-        yield id, begin, int(stop[after - 1])
-        id, begin = after, int(stop[after - 1])
+def spans(counts: Places, piece: int) -> Iterator[slice]:
+    """Stretches of the positions by word: whole words, up to `piece` positions, or one word that has more."""
+    stop = np.cumsum(np.delete(counts, START))
+    begin = 0
+    while begin < stop[-1]:
+        last = max(np.searchsorted(stop, begin + piece, "right") - 1, np.searchsorted(stop, begin, "right"))
+        yield slice(begin, int(stop[last]))
+        begin = int(stop[last])
 
 
-@dataclass(frozen=True)
-class _Level:
-    """The n-grams of one order that end in a span, ranks counted from the span's first."""
-
-    ends: Array  # their positions, in suffix order
-    rank: Array  # the row of each position
-    at: Array
-    count: Array
-    adjusted: Array
-    suffix: Array
-
-
-def levels(ids: Array, ends: Array, order: int, size: int, lowest: int) -> list[_Level]:
-    """The tree of suffixes that end in words `lowest` and up, at the positions `ends`, which are sorted by word."""
-    words = ids.take(ends).astype(np.int64)
-    first = _firsts(words)
-    rank = np.repeat(np.arange(len(first)), _lengths(first, len(ends)))
-    suffix = words[first]
+def levels(ids: Array, ends: Array, order: int, size: int) -> list[_Level]:
+    """The tree of the n-grams that end at the positions `ends`, which are sorted by word; each n = 1 .. `order`."""
     found: list[_Level] = []
+    rank = np.zeros(len(ends), np.int64)
     for n in range(1, order + 1):
-        if n > 1:
-            suffix_rank = rank
-            ends, key = _sorted(ends, rank * size + ids.take(ends - (n - 1)))
-            first = _firsts(key)
-            suffix = (key[first] // size).astype(np.int64)
-            rank = np.repeat(np.arange(len(first)), _lengths(first, len(ends)))
-            found[-1] = _adjusted(found[-1], suffix)
-            if n == 2:
-                suffix = suffix + lowest
-            del suffix_rank
+        ends, key = _sorted(ends, rank * size + ids.take(ends - (n - 1)))
+        first = _firsts(key)
         lengths = _lengths(first, len(ends))
+        rank = np.repeat(np.arange(len(first)), lengths)
+        suffix = (key[first] // size).astype(np.int64)
+        if n > 1:
+            found[-1] = _adjusted(found[-1], suffix)
         found.append(_Level(ends, rank, ends[first], lengths, lengths, suffix))
-        whole = ids.take(ends - (n - 1)) == START  # nothing stands before <s>
-        ends, rank = ends[~whole], rank[~whole]
+        more = ids.take(ends - (n - 1)) != START  # nothing stands before <s>
+        ends, rank = ends[more], rank[more]
     return found
 
 

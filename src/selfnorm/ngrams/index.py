@@ -80,4 +80,4 @@ def bucket_of(hashes: npt.NDArray[np.uint64], buckets: int) -> Ids:
 
 def buckets_for(count: int) -> int:
     """One or two keys in each bucket, on average."""
-    return max(2, 1 << (count.bit_length() - 1))
+    return max(2, 1 << count.bit_length() >> 1)

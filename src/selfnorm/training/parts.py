@@ -89,7 +89,7 @@ def build_sampler(table: Table, criterion: str, vocabulary: Vocabulary) -> Sampl
     given = options.pop("noise", "log_uniform")
     noise = build_noise(dict(given) if isinstance(given, Mapping) else {"name": given}, vocabulary)
     name = table.name or ("excluding" if criterion == "mode2" else "systematic")
-    return construct("sampler", SAMPLERS, name, options, noise=noise)
+    return construct("sampler", SAMPLERS, name, {**options, "noise": noise})
 
 
 def build_noise(options: dict[str, Any], vocabulary: Vocabulary) -> Noise:

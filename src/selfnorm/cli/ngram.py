@@ -1,0 +1,183 @@
+"""`selfnorm ngram`: text to an n-gram model in an ARPA file."""
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from selfnorm.cli.options import Debug, Json, print_json
+
+if TYPE_CHECKING:
+    from selfnorm.ngrams.estimate import Summary
+
+STAGES = {"read": "Reading", "count": "Counting", "weigh": "Weighing", "write": "Writing"}
+PAUSE = 10.0  # seconds between two plain lines
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+Show = Callable[[str, int, int], None]
+
+
+def ngram(
+    text: Annotated[list[Path], typer.Argument(help="Training text: UTF-8, one sentence per line; plain, .gz, .bz2.")],
+    to: Annotated[Path, typer.Option(help="The ARPA file to write; .gz packs it.")],
+    order: Annotated[int, typer.Option(help="Length of the longest n-grams.")] = 4,
+    prune: Annotated[
+        str,
+        typer.Option(help='Leave out n-grams with at most this count, from unigrams up: "0 0 1"; the last goes on.'),
+    ] = "0",
+    vocab: Annotated[
+        Path | None, typer.Option(help="Word list; all other words become <unk>.", show_default=False)
+    ] = None,
+    keep_empty: Annotated[bool, typer.Option("--keep-empty", help="A blank line is an empty sentence.")] = False,
+    memory: Annotated[str, typer.Option(help="Memory for arrays (K, M, G); larger ones lie on the disk.")] = "4G",
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Estimate an n-gram model (interpolated modified Kneser-Ney)."""
+    from selfnorm.ngrams.estimate import estimate_arpa
+    from selfnorm.vocabulary import Vocabulary
+
+    thresholds, limit = _thresholds(prune), _bytes(memory)
+    vocabulary = None if vocab is None else Vocabulary.load(vocab)
+    with _progress() as show:
+        source = Numbered(text, keep_empty, show)
+        summary = estimate_arpa(source, to, order, thresholds, vocabulary, limit, _cores(), show)
+    print_json(summary.as_dict()) if json else _show(summary)
+
+
+class ManyThresholds(TyperCommand):
+    """Takes `--prune 0 0 1` as lmplz does; an option has one value elsewhere, so it becomes `--prune "0 0 1"`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        joined: list[str] = []
+        for arg in args:
+            if len(joined) > 1 and joined[-2] == "--prune" and arg.isdigit():
+                joined[-1] += f" {arg}"
+            else:
+                joined.append(arg)
+        return super().parse_args(ctx, joined)
+
+
+class Numbered:
+    """Texts as one stream of numbers: 0 ends a sentence, the words have 1, 2, ... in order of appearance."""
+
+    def __init__(self, texts: list[Path], keep_empty: bool = False, show: Show | None = None) -> None:
+        from selfnorm.corpus.numbering import Numbering
+
+        self.texts, self.keep_empty, self.show = texts, keep_empty, show or _silent
+        self.numbering = Numbering()
+
+    @property
+    def words(self) -> list[bytes]:
+        return self.numbering.words[1:]
+
+    def __iter__(self) -> Iterator[Any]:
+        import numpy as np
+
+        from selfnorm.corpus.text import BadText, bad_text, blocks, check
+
+        for path in self.texts:
+            if not path.is_file():
+                raise ValueError(f"{path}: there is no such file; give a text, plain, .gz or .bz2")
+        total, before = sum(path.stat().st_size for path in self.texts), 0
+        for path in self.texts:
+            for block in blocks(path):
+                try:
+                    check(block.data)
+                    _check_unknown(block.data)
+                except BadText as error:
+                    raise bad_text(path, BadText(block.offset + error.offset, error.what)) from None
+                numbers = self.numbering.number(block.data)
+                if not self.keep_empty:  # a line end right after a line end, or at first
+                    ends = numbers == 0
+                    numbers = numbers[~(ends & np.concatenate(([block.fresh], ends[:-1])))]
+                yield numbers
+                self.show("read", before + block.read, total)
+            before += path.stat().st_size
+
+
+def _check_unknown(data: bytes) -> None:
+    from selfnorm.corpus.text import BadText
+
+    if b"<unk>" in data and (match := re.search(rb"(?<!\S)<unk>(?!\S)", data)):
+        raise BadText(
+            match.start(), "starts the word '<unk>', for which a model keeps room that no text may fill; rename it"
+        )
+
+
+def _thresholds(given: str) -> list[int]:
+    fields = given.replace(",", " ").split()
+    if not fields or not all(field.isdigit() for field in fields):
+        raise ValueError(f'--prune {given!r} are not counts; give one for each order, as in --prune "0 0 1"')
+    return [int(field) for field in fields]
+
+
+def _bytes(given: str) -> int:
+    match = re.fullmatch(r"(\d+)([KMGT]?)i?B?", given.upper())
+    if not match:
+        raise ValueError(f"--memory {given!r} is no size; give bytes, or K, M or G of them, as in --memory 4G")
+    return int(match[1]) * UNITS[match[2]]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _silent(_stage: str, _done: int, _todo: int) -> None:
+    pass
+
+
+@contextmanager
+def _progress() -> Iterator[Show]:
+    """A bar on a terminal, a line now and then elsewhere."""
+    if not sys.stderr.isatty():
+        yield _lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        tasks = {stage: bar.add_task(name, total=None, visible=False) for stage, name in STAGES.items()}
+        yield lambda stage, done, todo: bar.update(tasks[stage], completed=done, total=todo, visible=True)
+
+
+def _lines() -> Show:
+    last = time.monotonic()
+
+    def show(stage: str, done: int, todo: int) -> None:
+        nonlocal last
+        if (now := time.monotonic()) - last >= PAUSE:
+            last = now
+            print(f"{STAGES[stage]}: {100 * done / todo:.0f} %", file=sys.stderr)
+
+    return show
+
+
+def _show(summary: "Summary") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    for column in ("order", "n-grams", "in the text", "D1", "D2", "D3+"):
+        table.add_column(column, justify="right")
+    for order, each in enumerate(summary.discounts, start=1):
+        sizes = (f"{size[order - 1]:,}" for size in (summary.grams, summary.found))
+        table.add_row(str(order), *sizes, *(f"{amount:.4f}" for amount in each.amounts))
+    Console().print(table)
+    if summary.fallback:
+        orders = ", ".join(map(str, summary.fallback))
+        print(f"Too few or too odd counts to estimate the discounts of order {orders}: 0.5, 1 and 1.5 were taken")
+    if summary.outside:
+        print(f"{summary.outside:,} different words are not in the list and became <unk>")
+    print(
+        f"{summary.to}: {summary.words:,} words, {summary.sentences:,} sentences in {summary.seconds:.1f} s "
+        f"({summary.words / summary.seconds:,.0f} words/s)"
+    )

@@ -1,0 +1,1 @@
+"""N-gram models: estimate them from text, write, read and query ARPA files."""

@@ -1,0 +1,180 @@
+"""Interpolated modified Kneser-Ney (Chen and Goodman, 1998), as KenLM's lmplz estimates it.
+
+    p(w | h) = (a(h w) - D(a(h w))) / sum_v a(h v)  +  gamma(h) p(w | h without its first word)
+    gamma(h) = sum_v D(a(h v)) / sum_v a(h v)                        the weight of the shorter history, its back-off
+
+a is the count in the highest order and for n-grams that begin with `<s>`; elsewhere the number of different words
+before the n-gram. Below the unigrams lies the uniform distribution over all words, with `<unk>` and without `<s>`.
+The whole a of a pruned n-gram goes to gamma, so that every distribution still sums to one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from selfnorm.ngrams.counts import START, Counts, Grams, Seen
+from selfnorm.ngrams.scratch import Array, Scratch
+
+FALLBACK = (0.5, 1.0, 1.5)  # lmplz --discount_fallback
+CHUNK = 1 << 18  # rows at a time
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Discounts:
+    """D(1), D(2), D(3 and more) of one order."""
+
+    amounts: tuple[float, float, float]
+    estimated: bool  # from the text; if not, they are `FALLBACK`
+
+    @property
+    def table(self) -> Floats:
+        return np.array([0.0, *self.amounts])
+
+    def of(self, adjusted: Array) -> Floats:
+        return self.table.take(np.minimum(adjusted, 3))
+
+
+def discounts(n: Sequence[int]) -> Discounts:
+    """D(j) = j - (j + 1) Y n_j+1 / n_j,  Y = n_1 / (n_1 + 2 n_2)  (eq. 26); n_j n-grams have a = j."""
+    if 0 in n[1:4]:
+        return Discounts(FALLBACK, estimated=False)
+    Y = n[1] / (n[1] + 2 * n[2])
+    one, two, three = (j - (j + 1) * Y * n[j + 1] / n[j] for j in (1, 2, 3))
+    if not (0 <= one <= 1 and 0 <= two <= 2 and 0 <= three <= 3):
+        return Discounts(FALLBACK, estimated=False)
+    return Discounts((one, two, three), estimated=True)
+
+
+def counts_of_counts(counts: Counts, order: int) -> list[int]:
+    """n_0 .. n_4 of one order.
+
+    lmplz takes the last n-gram of each lower order, in suffix order, by its count instead of a; so do we, since in a
+    small text even one n-gram moves the discounts.
+    """
+    grams = counts.grams[order - 1]
+    n = np.zeros(5, np.int64)
+    for begin in range(0, len(grams), CHUNK):
+        n += np.bincount(np.minimum(grams.adjusted[begin : begin + CHUNK], 5), minlength=6)[:5]
+    if order < counts.order and _ends_the_tree(counts, order):
+        for a, change in ((grams.adjusted[-1], -1), (grams.count[-1], 1)):
+            if a < len(n):
+                n[a] += change
+    return n.tolist()
+
+
+def _ends_the_tree(counts: Counts, order: int) -> bool:
+    """Whether the last row is a suffix of the text's very last n-gram, and not the last of shorter ones."""
+    return all(
+        len(counts.grams[n - 1]) > 0 and counts.grams[n - 1].suffix[-1] == len(counts.grams[n - 2]) - 1
+        for n in range(2, order + 1)
+    )
+
+
+@dataclass(frozen=True)
+class Model:
+    """Everything an ARPA file says, by rows of `counts`."""
+
+    counts: Counts
+    kept: list[Array | None]  # which n-grams were not pruned; None: all
+    discounts: list[Discounts]
+    totals: list[Array]  # of orders 2 .. N: sum_v a(h v), by the row of h
+    gammas: list[Array]  # likewise: gamma(h), 1 where h is no history
+    probabilities: list[Array]  # of orders 1 .. N - 1
+
+    def probability(self, order: int, rows: slice) -> Floats:
+        """p(w | h) of some n-grams."""
+        if order <= len(self.probabilities):
+            return self.probabilities[order - 1][rows]
+        grams = self.counts.grams[order - 1]
+        a, history = grams.adjusted[rows], self.counts.history(order, rows)
+        found = (a - self.discounts[order - 1].of(a)) / self.totals[order - 2].take(history)
+        lower = self.probabilities[order - 2].take(grams.suffix[rows])
+        return found + self.gammas[order - 2].take(history) * lower
+
+    def size(self, order: int) -> int:
+        """How many n-grams were not pruned."""
+        kept = self.kept[order - 1]
+        return len(self.counts.grams[order - 1]) if kept is None else int(np.count_nonzero(kept))
+
+
+def estimate(
+    counts: Counts, thresholds: Sequence[int], outside: npt.NDArray[np.bool_] | None, scratch: Scratch, seen: Seen
+) -> Model:
+    """`thresholds[n - 1]` is the largest count of n-grams to prune; those with a word `outside` (by id) go as well."""
+    kept: list[Array | None] = []
+    for n in range(1, counts.order + 1):
+        kept.append(_kept(counts, n, thresholds[n - 1], outside, kept, scratch))
+    found = [discounts(counts_of_counts(counts, n)) for n in range(1, counts.order + 1)]
+    model = Model(counts, kept, found, [], [], [])
+    model.probabilities.append(_unigrams(counts.grams[0], kept[0], found[0]))
+    todo, done = sum(map(len, counts.grams[1:])), 0
+    for n in range(2, counts.order + 1):
+        totals, gammas = _weights(counts, n, kept[n - 1], found[n - 1], scratch)
+        model.totals.append(totals)
+        model.gammas.append(gammas)
+        if n < counts.order:
+            lower = scratch.array(len(counts.grams[n - 1]), np.float64)
+            for rows in chunks(len(lower)):
+                lower[rows] = model.probability(n, rows)
+            model.probabilities.append(lower)
+        done += len(counts.grams[n - 1])
+        seen(done, todo)
+    return model
+
+
+def chunks(size: int) -> list[slice]:
+    return [slice(begin, min(begin + CHUNK, size)) for begin in range(0, size, CHUNK)]
+
+
+def _unigrams(grams: Grams, kept: Array | None, D: Discounts) -> Floats:
+    """`<s>` gets 1: it is never predicted, and lmplz writes log 1."""
+    a = grams.adjusted.astype(np.float64)
+    words = (len(a) if kept is None else int(np.count_nonzero(kept))) - 1  # without <s>
+    free = D.of(grams.adjusted) if kept is None else np.where(kept, D.of(grams.adjusted), a)
+    p = (a - D.of(grams.adjusted)) / a.sum() + free.sum() / a.sum() / words
+    p[START] = 1.0
+    return p
+
+
+def _weights(counts: Counts, order: int, kept: Array | None, D: Discounts, scratch: Scratch) -> tuple[Array, Array]:
+    """sum_v a(h v) and gamma(h) for the histories h of n-grams."""
+    grams, below = counts.grams[order - 1], counts.grams[order - 2]
+    totals = scratch.array(len(below), np.float64)
+    gammas = scratch.array(len(below), np.float64)
+    for rows in chunks(len(grams)):
+        a, history = grams.adjusted[rows], counts.history(order, rows)
+        free = D.of(a) if kept is None else np.where(kept[rows], D.of(a), a)
+        np.add.at(totals, history, a)
+        np.add.at(gammas, history, free)
+    for rows in chunks(len(below)):
+        alone = totals[rows] == 0  # </s> ends it: no history
+        gammas[rows] = np.where(alone, 1.0, gammas[rows] / np.where(alone, 1.0, totals[rows]))
+    return totals, gammas
+
+
+def _kept(
+    counts: Counts,
+    order: int,
+    threshold: int,
+    outside: npt.NDArray[np.bool_] | None,
+    lower: Sequence[Array | None],
+    scratch: Scratch,
+) -> Array | None:
+    """Which n-grams stay. Thresholds do not fall with the order, so an n-gram's suffix and history stay with it."""
+    grams = counts.grams[order - 1]
+    if not threshold and outside is None:
+        return None
+    kept = scratch.array(len(grams), np.bool_)
+    for rows in chunks(len(grams)):
+        kept[rows] = grams.count[rows] > threshold if order > 1 else True
+        if outside is not None:
+            kept[rows] &= ~outside.take(counts.text.ids.take(grams.at[rows] - (order - 1)))
+            if order > 1 and (suffixes := lower[-1]) is not None:
+                kept[rows] &= suffixes.take(grams.suffix[rows])
+    if order == 1:
+        kept[:2] = True  # <unk> and <s>
+    return kept

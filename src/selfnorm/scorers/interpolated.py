@@ -1,0 +1,82 @@
+"""Linear interpolation of scorers, word by word: log sum_i w_i exp(score_i); the weights by EM on development text.
+
+Words are the border: every scorer has its own vocabulary and scores a word it does not know as its own `<unk>`.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Floats = npt.NDArray[np.float64]
+
+NEAR = 1e-9  # nats per word that better weights could still gain
+ROUNDS = 100_000
+
+
+class Sentencewise(Protocol):
+    """A scorer that also takes whole sentences."""
+
+    def start(self) -> Any: ...
+    def advance(self, states: Sequence[Any], words: Sequence[str]) -> tuple[Tensor, list[Any]]: ...
+    def score(self, sentence: str | Sequence[str]) -> list[float]: ...
+
+
+def mix(weights: Sequence[float], scores: Sequence[Floats]) -> Floats:
+    """The score of each word in the mixture."""
+    parts = [np.log(weight) + each for weight, each in zip(weights, scores) if weight > 0]
+    return np.logaddexp.reduce(parts)
+
+
+def fit(scores: Sequence[Floats]) -> list[float]:
+    """The weights under which a text is likeliest, from every scorer's scores of its words.
+
+    The likelihood is concave: with g_i the mean of exp(score_i) over that of the mixture, EM multiplies w_i by g_i, and
+    no weights are better by more than max g - 1 nats per word. Words that no scorer thinks possible say nothing.
+    """
+    table = np.stack(scores)  # [scorers, words]
+    best = table.max(0)
+    table = np.exp(table[:, np.isfinite(best)] - best[np.isfinite(best)])
+    weights = np.full(len(table), 1 / len(table))
+    if not table.size:
+        raise ValueError("the development text holds no word that a scorer thinks possible; give another one")
+    for _ in range(ROUNDS):
+        gains = (table / (weights @ table)).mean(1)
+        if gains.max() - 1 < NEAR:
+            break
+        weights *= gains
+    return (weights / weights.sum()).tolist()
+
+
+class Interpolated:
+    """Several scorers as one."""
+
+    def __init__(self, scorers: Sequence[Sentencewise], weights: Sequence[float]) -> None:
+        if len(scorers) != len(weights):
+            raise ValueError(f"{len(scorers)} scorers but {len(weights)} weights; give one weight for each")
+        if not all(weight >= 0 for weight in weights) or abs(sum(weights) - 1) > 1e-6:
+            raise ValueError(f"weights {', '.join(map(str, weights))}: give weights from 0 to 1 that add up to 1")
+        self.scorers = list(scorers)
+        self.weights = list(weights)
+
+    @classmethod
+    def tuned(cls, scorers: Sequence[Sentencewise], sentences: Sequence[Sequence[str]]) -> "Interpolated":
+        """With the weights that fit development text best."""
+        texts = [np.array([each for words in sentences for each in scorer.score(words)]) for scorer in scorers]
+        return cls(scorers, fit(texts))
+
+    def start(self) -> tuple[Any, ...]:
+        return tuple(scorer.start() for scorer in self.scorers)
+
+    def advance(self, states: Sequence[tuple[Any, ...]], words: Sequence[str]) -> tuple[Tensor, list[tuple[Any, ...]]]:
+        """The score of each word after its state [B], and the states that hold it."""
+        each = [scorer.advance(parts, words) for scorer, parts in zip(self.scorers, zip(*states))]
+        scores = mix(self.weights, [score.double().cpu().numpy() for score, _ in each])
+        return torch.from_numpy(scores), list(zip(*(after for _, after in each)))
+
+    def score(self, sentence: str | Sequence[str]) -> list[float]:
+        """The score of each word of a sentence and, last, of `</s>`."""
+        return mix(self.weights, [np.array(scorer.score(sentence)) for scorer in self.scorers]).tolist()
