@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from selfnorm import SampledLoss, Unigram, functional
+from selfnorm import Output, SampledLoss, Unigram, functional
 from selfnorm.criteria import CRITERIA
 from selfnorm.noise import LogUniform
 from selfnorm.samplers.excluding import Excluding
@@ -221,7 +221,7 @@ def test_compiled_is_eager(name, backend):
         (lambda h, w, t, b: SampledLoss(C, "mode2", sampler="systematic", k=K), "'mode2' needs sampler 'excluding'"),
         (lambda h, w, t, b: SampledLoss(C, "mode3", sampler="excluding", k=K), "goes with criterion 'mode2' alone"),
         (lambda h, w, t, b: SampledLoss(C, "nce", sampler="excluding", k=K), "goes with criterion 'mode2' alone"),
-        (lambda h, w, t, b: SampledLoss(C, "mode3"), "8000 distinct ids cannot be drawn from 50 words"),
+        (lambda h, w, t, b: SampledLoss(C, "mode3", k=8000), "8000 distinct ids cannot be drawn from 50 words"),
         (
             lambda h, w, t, b: SampledLoss(C, "mode4", k=K),
             "did you mean 'mode3'|did you mean 'mode2'|did you mean 'mode1'",
@@ -251,6 +251,20 @@ def test_compiled_is_eager(name, backend):
         ),
         (lambda h, w, t, b: SampledLoss(C, k=K)(h, w, t, b, example_weight=torch.ones(2)), "shape of target"),
         (lambda h, w, t, b: functional.sampled_loss(h, w, t, b), "needs a sampler, or samples"),
+        (
+            lambda h, w, t, b: SampledLoss(C, k=K)(h, w, t, b, samples=t + C, log_expected=t.float()),
+            "sample [0-9]+ is out",
+        ),
+        (
+            lambda h, w, t, b: SampledLoss(C, "sampled_softmax", k=K)(h, w, t, b, samples=t, log_expected=t.float()),
+            "needs log_expected_target",
+        ),
+        (
+            lambda h, w, t, b: SampledLoss(C, "mode2", k=K)(
+                h, w, t, b, samples=t[:, None], log_expected=t[:, None] * 1.0
+            ),
+            "none of them its target",
+        ),
     ],
 )
 def test_wrong_use_is_one_sentence(call, message):
@@ -284,3 +298,89 @@ def test_mode2_by_position_never_holds_n_x_k_x_h():
     out = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
     assert float(out.stdout) < 2.0
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss > 0
+
+
+def kept_by_backward(call):
+    """How many numbers autograd keeps for the backward pass, parameters not counted."""
+    kept = {}
+
+    def pack(tensor):
+        if not isinstance(tensor, torch.nn.Parameter) and tensor.is_floating_point():
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes() // tensor.element_size()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        call()
+    return sum(kept.values())
+
+
+@pytest.mark.parametrize("groups", [1, 4, 16])
+@pytest.mark.parametrize("name", CRITERIA)
+def test_most_bounds_what_is_kept(name, groups):
+    positions, size = 2048, 300
+    hidden = torch.randn(positions, H, requires_grad=True)
+    weight, bias = torch.nn.Parameter(torch.randn(size, H)), torch.nn.Parameter(torch.zeros(size))
+    target = torch.randint(0, size, (positions,))
+
+    def kept(most):
+        loss = SampledLoss(size, name, k=64, groups=groups, most=most)
+        return kept_by_backward(lambda: loss(hidden, weight, target, bias))
+
+    logits = positions * (64 if CRITERIA[name].sampled else size)
+    assert kept(1 << 26) >= logits  # everything is kept where it may be
+    assert kept(4096) < logits / 2
+
+
+def test_ignored_positions_with_weights():
+    hidden, weight, target, bias = case()
+    every = drawn("mode3", reduction="none")(hidden, weight, target, bias).detach()
+    share = torch.rand(N, generator=seeded()) * 0.01  # sums to less than 1
+    ignored, kept = target.clone(), torch.arange(N) % 4 != 0
+    ignored[~kept] = 7 if not bool((target == 7).any()) else -7
+    mark = int(ignored[0])
+    share_there = share.where(kept, torch.tensor(float("nan")))  # the weight of an ignored position is nothing either
+    got = drawn("mode3", ignore_index=mark)(hidden, weight, ignored, bias, example_weight=share_there)
+    torch.testing.assert_close(got, (every * share)[kept].sum() / share[kept].sum())
+
+
+def test_without_ignore_index_every_target_counts():
+    hidden, weight, target, bias = case()
+    with pytest.raises(ValueError, match="target -100 is outside"):
+        drawn("mode3", ignore_index=None)(hidden, weight, target * 0 - 100, bias)
+
+
+def test_options_reach_noise_and_criterion():
+    counts = torch.arange(C, 0, -1) ** 2
+    loss = SampledLoss(C, "mode3", noise="unigram", counts=counts, k=K)
+    torch.testing.assert_close(loss.sampler.noise.prob(torch.arange(C)), (counts + 1).double() / (counts + 1).sum())
+    assert SampledLoss(C, "ce_vr", alpha=0.7).criterion.alpha == 0.7
+    assert SampledLoss(C).sampler.k == C  # the default is not more than there are
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.int16, torch.uint8])
+def test_ids_of_any_integer_type(kind):
+    hidden, weight, target, bias = case()
+    unigram = {"noise": "unigram", "counts": torch.ones(C)}
+    got = drawn("mode3", **unigram)(hidden, weight, target.to(kind), bias)
+    torch.testing.assert_close(got, drawn("mode3", **unigram)(hidden, weight, target, bias))
+
+
+def test_bf16_is_float32_from_the_logits_on():
+    hidden, weight, target, _ = case()
+    half = [each.detach().bfloat16() for each in (hidden, weight)]
+    exact = drawn("mode3", reduction="none")(half[0].double(), half[1].double(), target)
+    got = drawn("mode3", reduction="none")(*half, target)
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got.double(), exact, rtol=0.01, atol=0.05)
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+def test_modules_can_be_copied_and_pickled(name):
+    import copy
+    import pickle
+
+    loss = drawn(name)
+    head = torch.nn.ModuleList([loss, Output(C, H, link=loss.criterion.link, normalize=loss.needs_log_z)])
+    loss.generator = None
+    pickle.loads(pickle.dumps(head))
+    copy.deepcopy(head)

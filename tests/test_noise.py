@@ -47,6 +47,15 @@ def test_log_uniform_inverts_at_both_ends_of_every_stretch(size):
     torch.testing.assert_close(noise.inverse(upper - (1 - 1e-6) * width), ids)
 
 
+def test_unigram_inverts_at_both_ends_of_every_stretch():
+    size = 200_000
+    noise = Unigram(1e7 / torch.arange(1, size + 1))
+    ids = torch.arange(size)
+    upper, width = noise.cumulative(ids), noise.prob(noise.ranked(ids))
+    torch.testing.assert_close(noise.inverse(upper - 1e-3 * width), noise.ranked(ids))
+    torch.testing.assert_close(noise.inverse(upper - (1 - 1e-3) * width), noise.ranked(ids))
+
+
 def test_unigram_is_smoothed_count_to_the_power():
     expected = (COUNTS.double() + 0.5) ** 0.75
     noise = Unigram(COUNTS, power=0.75, smoothing=0.5)

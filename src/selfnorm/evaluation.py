@@ -1,6 +1,8 @@
 """Perplexity, always normalized over the whole vocabulary, and how well the scores normalize themselves."""
 
 import math
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Self
@@ -10,6 +12,8 @@ import torch
 
 from selfnorm.corpus.store import TokenStore
 from selfnorm.models import Model
+from selfnorm.scorers.interpolated import mix
+from selfnorm.scorers.ngram import NGram, Scored
 from selfnorm.scorers.text import Floats, Words, hiddens, measure
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -81,6 +85,58 @@ def summarize(words: Words, store: TokenStore, unknown: int) -> Evaluation:
 
 def evaluate(model: Model, store: TokenStore, unknown: int, **options: Any) -> Evaluation:
     return summarize(measure(model, store, **options), store, unknown)
+
+
+def evaluate_ngram(ngram: NGram, sentences: Sequence[Sequence[str]]) -> tuple[Evaluation, Scored]:
+    """An n-gram model is normalized: it has no log Z."""
+    begin = time.perf_counter()
+    scored = ngram.text(sentences)
+    seconds = time.perf_counter() - begin
+    perplexity, words = _perplexity(scored.scores), len(scored.scores)
+    result = Evaluation(
+        perplexity=perplexity,
+        perplexity_as_is=perplexity,
+        perplexity_without_unk=_perplexity(scored.scores[scored.known]),
+        log_z_mean=math.nan,
+        log_z_std=math.nan,
+        log_z_quantiles={},
+        words=words,
+        sentences=len(sentences),
+        oov=scored.oov,
+        oov_rate=scored.oov / max(1, words - len(sentences)),
+        words_per_second=words / max(seconds, 1e-9),
+        bands=(),
+    )
+    return result, scored
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A neural model, normalized, and an n-gram model, interpolated word by word.
+
+    Each scores a word it does not know as its own `<unk>`, which stands for many words: where the two vocabularies
+    differ, compare the perplexities over words that both know.
+    """
+
+    ngram_perplexity: float
+    ngram_perplexity_without_unk: float  # over the words that the n-gram knows
+    ngram_oov: int
+    ngram_weight: float
+    mixture_perplexity: float
+    mixture_perplexity_without_unk: float  # over the words that both know
+
+
+def evaluate_mixture(words: Words, unknown: int, scored: Scored, weight: float) -> Mixture:
+    """`weight` is the n-gram's; `words` and `scored` are of the same text."""
+    mixed = mix([1 - weight, weight], [words.log_probs, scored.scores])
+    return Mixture(
+        ngram_perplexity=_perplexity(scored.scores),
+        ngram_perplexity_without_unk=_perplexity(scored.scores[scored.known]),
+        ngram_oov=scored.oov,
+        ngram_weight=weight,
+        mixture_perplexity=_perplexity(mixed),
+        mixture_perplexity_without_unk=_perplexity(mixed[scored.known & (words.targets != unknown)]),
+    )
 
 
 def _perplexity(values: Floats) -> float:

@@ -47,16 +47,21 @@ def sampled_loss(
     if reduction not in REDUCTIONS:
         raise ValueError(f"there is no reduction {reduction!r}; choose one of: {', '.join(REDUCTIONS)}")
 
-    flat, targets = hidden.reshape(-1, hidden.shape[-1]), target.reshape(-1)  # [N, H], [N]
-    counts = torch.ones_like(targets, dtype=torch.bool) if ignore_index is None else targets != ignore_index
+    flat, targets = hidden.reshape(-1, hidden.shape[-1]), target.reshape(-1).long()  # [N, H], [N]
+    kept = torch.ones_like(targets, dtype=torch.bool) if ignore_index is None else targets != ignore_index
     if ignore_index is not None:
-        targets = targets.masked_fill(~counts, 0)
-        flat = flat.masked_fill(~counts[:, None], 0)  # nothing of an ignored position comes through, not even a nan
+        targets = targets.masked_fill(~kept, 0)
+        flat = flat.masked_fill(~kept[:, None], 0)  # nothing of an ignored position comes through, not even a nan
+        if log_expected_target is not None:
+            log_expected_target = log_expected_target.masked_fill(~kept.view(target.shape), 0)
     _check_range(targets, len(weight))
 
     sample: Any = None  # a criterion over the whole vocabulary takes none
     if criterion.sampled and samples is not None:
-        sample = _given(criterion, samples, log_expected, log_expected_target, target.shape)
+        _check_range(samples, len(weight), "sample")
+        sample = _given(criterion, samples.long(), log_expected, log_expected_target, target.shape)
+        if isinstance(criterion, Mode2) and _is_any(sample.ids == targets[:, None]):
+            raise ValueError("criterion 'mode2' takes samples for each position, none of them its target; draw again")
     elif criterion.sampled:
         if sampler is None:
             raise ValueError("a sampled criterion needs a sampler, or samples with their log_expected")
@@ -66,10 +71,9 @@ def sampled_loss(
         sample = sampler.draw(targets, generator, _bounds(target.shape, len(targets), sampler.groups))
 
     loss = criterion.loss(flat, Layer(weight, bias, sparse), targets, sample, most)
-    share = counts.to(loss.dtype)
-    if example_weight is not None:
-        share = share * example_weight.reshape(-1).to(loss.dtype)
-    loss = loss.masked_fill(~counts, 0) * share
+    share = torch.ones_like(loss) if example_weight is None else example_weight.reshape(-1).to(loss.dtype)
+    share = share.masked_fill(~kept, 0)
+    loss = loss.masked_fill(~kept, 0) * share
     if reduction == "none":
         return loss.view(target.shape)
     if reduction == "sum":
@@ -111,15 +115,20 @@ def _check_shapes(
         )
 
 
-def _check_range(ids: Tensor, size: int) -> None:
-    """On a GPU the check runs there: a wrong id fails at the next synchronisation, as in torch's own losses."""
+def _check_range(ids: Tensor, size: int, what: str = "target") -> None:
+    if ids.is_floating_point():
+        raise ValueError(f"{what}s must be ids, whole numbers, not {ids.dtype}")
     wrong = (ids < 0) | (ids >= size)
-    if ids.device.type != "cpu":
+    if _is_any(wrong):
+        raise ValueError(f"{what} {int(ids[wrong][0])} is outside the {size} words 0 to {size - 1}")
+
+
+def _is_any(wrong: Tensor) -> bool:
+    """On a GPU the check runs there: what is wrong fails at the next synchronisation, as in torch's own losses."""
+    if wrong.device.type != "cpu":
         torch._assert_async(~wrong.any())
-    elif not torch.compiler.is_compiling() and bool(wrong.any()):
-        raise ValueError(
-            f"target {int(ids[wrong][0])} is outside the {size} words 0 to {size - 1}, and is not ignore_index"
-        )
+        return False
+    return not torch.compiler.is_compiling() and bool(wrong.any())
 
 
 def _bounds(shape: torch.Size, positions: int, groups: int) -> tuple[int, ...]:

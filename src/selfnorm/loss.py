@@ -15,6 +15,8 @@ from selfnorm.output import LINKS
 from selfnorm.registry import pick
 from selfnorm.samplers import SAMPLERS, Sampler
 
+DEFAULT = 8000  # samples, or all classes where there are fewer
+
 
 class SampledLoss(nn.Module):
     """A loss over `num_classes` words whose cost depends on `k`, not on `num_classes`.
@@ -23,6 +25,7 @@ class SampledLoss(nn.Module):
 
     noise      "log_uniform" (ids sorted by falling count), "unigram" (needs `counts`), "uniform", or a Noise
     sampler    "systematic", "distinct", "replacement", "rejection", or a Sampler; "excluding" for mode2 alone
+    k          samples; 8000, or all classes where there are fewer
     groups     splits the batch's sequences into so many groups, each with its own k ids: less common noise
     sparse     row-sparse gradients of weight and bias, for torch.optim.SparseAdam, Adagrad or SGD
     most       logits in memory at a time
@@ -36,7 +39,7 @@ class SampledLoss(nn.Module):
         criterion: str = "mode3",
         noise: str | Noise = "log_uniform",
         sampler: str | Sampler | None = None,
-        k: int = 8000,
+        k: int | None = None,
         *,
         groups: int = 1,
         counts: Tensor | None = None,
@@ -60,7 +63,13 @@ class SampledLoss(nn.Module):
         self._name = f"{num_classes}, {criterion!r}" + (f", k={self.sampler.k}" if self.sampler else "")
 
     def _sampler(
-        self, size: int, noise: str | Noise, sampler: str | Sampler | None, k: int, groups: int, counts: Tensor | None
+        self,
+        size: int,
+        noise: str | Noise,
+        sampler: str | Sampler | None,
+        k: int | None,
+        groups: int,
+        counts: Tensor | None,
     ) -> Sampler:
         if noise == "unigram" and counts is None:
             raise ValueError("unigram noise needs counts=, one for each class")
@@ -71,7 +80,7 @@ class SampledLoss(nn.Module):
         if sampler is None:
             sampler = "excluding" if isinstance(self.criterion, Mode2) else "systematic"
         if isinstance(sampler, str):
-            sampler = pick("sampler", SAMPLERS, sampler, noise=noise, k=k, groups=groups)
+            sampler = pick("sampler", SAMPLERS, sampler, noise=noise, k=k or min(DEFAULT, size), groups=groups)
         check_pair(self.criterion, sampler)
         return sampler
 

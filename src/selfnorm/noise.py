@@ -97,8 +97,7 @@ class Unigram:
                 "give unigram noise a smoothing above 0"
             )
         falling, order = weight.sort(descending=True, stable=True)
-        rank = torch.empty_like(order)
-        rank[order] = torch.arange(self.size)
+        rank = order.argsort()
         prob = falling / falling.sum()
         cumulated = prob.cumsum(0)
         cumulated = cumulated / cumulated[-1]

@@ -15,7 +15,12 @@ from torch import Tensor, nn
 from selfnorm.ops import MOST, log_z, product, take, wide
 from selfnorm.registry import named
 
-LINKS: dict[str, Callable[[Tensor], Tensor]] = {"log": lambda logit: logit, "logsigmoid": F.logsigmoid}
+
+def identity(logit: Tensor) -> Tensor:
+    return logit
+
+
+LINKS: dict[str, Callable[[Tensor], Tensor]] = {"log": identity, "logsigmoid": F.logsigmoid}
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class Layer:
 
     def rows(self, ids: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """These rows of weight and bias; every row for None."""
-        if ids is None and not self.sparse:
+        if ids is None and not (self.sparse and torch.is_grad_enabled()):
             return self.weight, self.bias
         ids = torch.arange(len(self.weight), device=self.weight.device) if ids is None else ids
         bias = None if self.bias is None else take(self.bias, ids, self.sparse)
@@ -72,11 +77,12 @@ class Output(nn.Module):
         counts = torch.as_tensor(counts)
         if self.bias is None:
             raise ValueError("an output layer without bias has nowhere to keep the unigram; build it with bias=True")
-        if counts.shape != self.bias.shape or not bool(((counts + smoothing) > 0).all()):
+        smoothed = counts.double() + smoothing
+        if counts.shape != self.bias.shape or not bool(((smoothed > 0) & smoothed.isfinite()).all()):
             raise ValueError(
-                f"the unigram needs one count for each of {len(self.bias)} words, each above {-smoothing:g}"
+                f"the unigram needs one count for each of {len(self.bias)} words, finite and above {-smoothing:g}"
             )
-        unigram = (counts.double() + smoothing) / (counts.double() + smoothing).sum()
+        unigram = smoothed / smoothed.sum()
         log = unigram.log()
         self.bias.copy_(log if self.link_name == "log" else log - torch.log1p(-unigram.clamp(max=1 - 1e-9)))
         return self

@@ -89,7 +89,13 @@ def test_histories_of_one_state_score_alike_forever(folder, levels):
 
 def test_states_forget_what_does_not_matter(folder):
     levels = [
-        {("<s>",): (-99, -0.5), ("<unk>",): (-2, None), ("</s>",): (-1, None), ("a",): (-0.5, -0.1), ("b",): (-0.6, 0.0)},
+        {
+            ("<s>",): (-99, -0.5),
+            ("<unk>",): (-2, None),
+            ("</s>",): (-1, None),
+            ("a",): (-0.5, -0.1),
+            ("b",): (-0.6, 0.0),
+        },
         {("<s>", "a"): (-0.2, None), ("a", "b"): (-0.1, -0.3), ("a", "a"): (-0.1, 0.0)},
         {("a", "a", "b"): (-0.05, None)},
     ]

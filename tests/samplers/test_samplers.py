@@ -253,3 +253,20 @@ def test_no_positions(name):
         torch.empty(0, dtype=torch.long), generator()
     )
     assert sample.expected_target.shape == (0,)
+
+
+def test_uniform_numbers_are_float64():
+    sampler = pick("sampler", SAMPLERS, "replacement", noise=LogUniform(10), k=100)
+    u = sampler.uniform(torch.arange(3), generator(), 100)
+    assert bool(((u * 2**24) % 1 != 0).any())
+
+
+@pytest.mark.parametrize("name", ["rejection", "distinct"])
+def test_targets_take_the_e_of_their_own_group(name):
+    """A target that was drawn has, in its group, the E of the drawn id (both condition on the same draws)."""
+    sampler = pick("sampler", SAMPLERS, name, noise=LogUniform(60), k=20, groups=5)
+    targets = torch.arange(60).repeat(5)
+    sample = sampler.draw(targets, generator(), split(300, 5))
+    of_all = sample.expected_target.view(5, 60)
+    for group in range(5):
+        torch.testing.assert_close(of_all[group][sample.ids[group]], sample.expected[group])

@@ -1,20 +1,30 @@
 """`selfnorm evaluate`: perplexity of a text, and how well the scores normalize themselves."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfnorm.cli.options import Debug, Json, counting, print_json
+from selfnorm.cli.options import Debug, Json, counting, print_json, read_text
 
 if TYPE_CHECKING:
-    from selfnorm.evaluation import Evaluation
+    from selfnorm.corpus.store import TokenStore
+    from selfnorm.evaluation import Evaluation, Mixture
+    from selfnorm.scorers import Neural
+    from selfnorm.scorers.text import Words
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: Annotated[Path, typer.Argument(help="A run directory, or an n-gram model in ARPA format.")],
     text: Annotated[Path, typer.Argument(help="Text: UTF-8, one sentence per line; plain, .gz, .bz2.")],
+    ngram: Annotated[
+        Path | None, typer.Option(help="An n-gram model to interpolate with, in ARPA format.", show_default=False)
+    ] = None,
+    tune: Annotated[
+        Path | None, typer.Option(help="Development text that the weight is fitted to.", show_default=False)
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Folder for the log Z histogram and the calibration plot.", show_default=False)
     ] = None,
@@ -22,66 +32,100 @@ def evaluate(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Measure a model on a text: normalized perplexity, scores as they are, log Z."""
+    """Measure a model on a text: normalized perplexity, scores as they are, log Z; alone or with an n-gram model."""
     from selfnorm import evaluation, scorers
+
+    if (ngram is None) != (tune is None):
+        raise ValueError("--ngram and --tune go together; give a model in ARPA format and a development text")
+    if tune is not None and tune.exists() and text.exists() and tune.samefile(text):
+        raise ValueError(f"{tune}: is the text to be measured; fit the weight to another one")
+    scorer = scorers.load(run)
+    sentences = read_text(text, keep_empty)
+    mixture: Mixture | None = None
+    written: list[Path] = []
+    if isinstance(scorer, scorers.NGram):
+        if ngram is not None or plot is not None:
+            raise ValueError(f"{run}: is an n-gram model; --ngram and --plot need a run")
+        result, _ = evaluation.evaluate_ngram(scorer, sentences)
+    else:
+        words, store = _measure(scorer, sentences)
+        unknown = scorer.vocabulary.unknown
+        result = evaluation.summarize(words, store, unknown)
+        if ngram is not None and tune is not None:
+            from selfnorm.scorers.interpolated import fit
+
+            other, development = scorers.NGram.load(ngram), read_text(tune, keep_empty)
+            weight = fit([_measure(scorer, development)[0].log_probs, other.text(development).scores])[1]
+            mixture = evaluation.evaluate_mixture(words, unknown, other.text(sentences), weight)
+        if plot is not None:
+            written = _plot(plot, f"{run.name}, {scorer.config['criterion']}", scorer, store, words)
+    if json:
+        print_json({**asdict(result), **(asdict(mixture) if mixture else {}), "plots": [str(path) for path in written]})
+    else:
+        _show(result, mixture, f"{run} on {text}", written)
+
+
+def _measure(scorer: "Neural", sentences: list[list[str]]) -> "tuple[Words, TokenStore]":
     from selfnorm.corpus.store import TokenStore
-    from selfnorm.corpus.text import read_sentences
     from selfnorm.scorers.text import measure
 
-    scorer = scorers.load(run)
-    vocabulary = scorer.vocabulary
-    store = TokenStore.of((vocabulary.encode(words) for words in read_sentences(text, keep_empty)), vocabulary)
-    if not len(store):
-        raise ValueError(f"{text}: holds no sentence; give a text with one sentence per line")
+    store = TokenStore.of(map(scorer.vocabulary.encode, sentences), scorer.vocabulary)
     with counting("evaluating") as progress:
-        words = measure(scorer.model, store, histories=scorer.histories, progress=progress)
-    result = evaluation.summarize(words, store, vocabulary.unknown)
-    written: list[Path] = []
-    if plot is not None:
-        from selfnorm import report
-
-        plot.mkdir(parents=True, exist_ok=True)
-        name = f"{run.name}, {scorer.config['criterion']}"
-        calibration = evaluation.calibrate(scorer.model, store, scorer.histories)
-        written = report.plot_log_z(plot / "log_z", {name: words.log_z}) + report.plot_calibration(
-            plot / "calibration", {name: calibration}
-        )
-    if json:
-        print_json({**asdict(result), "plots": [str(path) for path in written]})
-    else:
-        _show(result, run, text, written)
+        return measure(scorer.model, store, histories=scorer.histories, progress=progress), store
 
 
-def _show(result: "Evaluation", run: Path, text: Path, written: list[Path]) -> None:
+def _plot(folder: Path, name: str, scorer: "Neural", store: "TokenStore", words: "Words") -> list[Path]:
+    from selfnorm import evaluation, report
+
+    folder.mkdir(parents=True, exist_ok=True)
+    calibration = evaluation.calibrate(scorer.model, store, scorer.histories)
+    return report.plot_log_z(folder / "log_z", {name: words.log_z}) + report.plot_calibration(
+        folder / "calibration", {name: calibration}
+    )
+
+
+def _show(result: "Evaluation", mixture: "Mixture | None", title: str, written: list[Path]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console = Console()
-    table = Table(title=f"{run} on {text}", title_justify="left", show_header=False)
+    table = Table(title=title, title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    quantiles = result.log_z_quantiles
-    for name, value in (
-        ("words, with </s>", f"{result.words:,}"),
-        ("sentences", f"{result.sentences:,}"),
-        ("unknown words", f"{result.oov:,} ({100 * result.oov_rate:.2f} %)"),
-        ("[bold]perplexity, normalized", f"[bold]{result.perplexity:.2f}"),
-        ("perplexity without unknown words", f"{result.perplexity_without_unk:.2f}"),
-        ("perplexity of the scores as they are", f"{result.perplexity_as_is:.2f}"),
-        ("log Z, mean and standard deviation", f"{result.log_z_mean:+.3f}  {result.log_z_std:.3f}"),
-        ("log Z, 1 %, 50 %, 99 % quantile", "  ".join(f"{quantiles[share]:+.3f}" for share in ("0.01", "0.5", "0.99"))),
-        ("words/s", f"{result.words_per_second:,.0f}"),
-    ):
+    for name, value in (*_rows(result), *(_mixture_rows(mixture) if mixture else ())):
         table.add_row(name, value)
     console.print(table)
-    bands = Table(title="by rank of the word in the vocabulary", title_justify="left")
-    bands.add_column("ranks")
-    for column in ("words", "perplexity", "log Z mean", "log Z std"):
-        bands.add_column(column, justify="right")
-    for band in result.bands:
-        bands.add_row(
-            band.ranks, f"{band.words:,}", f"{band.perplexity:,.1f}", f"{band.log_z_mean:+.3f}", f"{band.log_z_std:.3f}"
-        )
-    console.print(bands)
+    if result.bands:
+        bands = Table(title="by rank of the word in the vocabulary", title_justify="left")
+        bands.add_column("ranks")
+        for column in ("words", "perplexity", "log Z mean", "log Z std"):
+            bands.add_column(column, justify="right")
+        for band in result.bands:
+            numbers = (f"{band.words:,}", f"{band.perplexity:,.1f}", f"{band.log_z_mean:+.3f}", f"{band.log_z_std:.3f}")
+            bands.add_row(band.ranks, *numbers)
+        console.print(bands)
     for path in written:
         print(path)
+
+
+def _rows(result: "Evaluation") -> Iterator[tuple[str, str]]:
+    yield "words, with </s>", f"{result.words:,}"
+    yield "sentences", f"{result.sentences:,}"
+    yield "unknown words", f"{result.oov:,} ({100 * result.oov_rate:.2f} %)"
+    yield "[bold]perplexity, normalized", f"[bold]{result.perplexity:.2f}"
+    yield "perplexity without unknown words", f"{result.perplexity_without_unk:.2f}"
+    if quantiles := result.log_z_quantiles:  # an n-gram model has none
+        yield "perplexity of the scores as they are", f"{result.perplexity_as_is:.2f}"
+        yield "log Z, mean and standard deviation", f"{result.log_z_mean:+.3f}  {result.log_z_std:.3f}"
+        shown = "  ".join(f"{quantiles[share]:+.3f}" for share in ("0.01", "0.5", "0.99"))
+        yield "log Z, 1 %, 50 %, 99 % quantile", shown
+    yield "words/s", f"{result.words_per_second:,.0f}"
+
+
+def _mixture_rows(mixture: "Mixture") -> Iterator[tuple[str, str]]:
+    yield "words unknown to the n-gram", f"{mixture.ngram_oov:,}"
+    yield "perplexity of the n-gram", f"{mixture.ngram_perplexity:.2f}"
+    yield "perplexity of the n-gram without unknown words", f"{mixture.ngram_perplexity_without_unk:.2f}"
+    yield "weight of the n-gram in the mixture", f"{mixture.ngram_weight:.4f}"
+    yield "[bold]perplexity of the mixture", f"[bold]{mixture.mixture_perplexity:.2f}"
+    yield "perplexity of the mixture, words both know", f"{mixture.mixture_perplexity_without_unk:.2f}"

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -38,3 +39,13 @@ def counting(name: str) -> Iterator[Callable[[int, int], None] | None]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(name, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def read_text(path: Path, keep_empty: bool) -> list[list[str]]:
+    """The words of each sentence of a text, of which there must be one."""
+    from selfnorm.corpus.text import read_sentences
+
+    sentences = list(read_sentences(path, keep_empty))
+    if not sentences:
+        raise ValueError(f"{path}: holds no sentence; give a text with one sentence per line")
+    return sentences

@@ -108,7 +108,7 @@ class SideBySide:
             yield self._measure(criterion, store)
 
     def _measure(self, criterion: str, store: TokenStore) -> Measured:
-        scorer = scorers.load(self.run(criterion))
+        scorer = scorers.Neural.load(self.run(criterion))
         model, histories = scorer.model, scorer.histories
         words = measure(model, store, histories=histories)
         result = evaluation.summarize(words, store, scorer.vocabulary.unknown)

@@ -9,21 +9,19 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import dropwhile, islice, repeat
+from itertools import dropwhile, islice
 from pathlib import Path
 from typing import IO
 
 import numpy as np
-import numpy.typing as npt
 
 from selfnorm.files import open_packed
-from selfnorm.ngrams.columns import BadRow, Logs, backoffs, columns, log_probs, shown
+from selfnorm.ngrams.columns import BadRow, Columns, WordTable, shown
+from selfnorm.ngrams.index import Ids, Logs
 from selfnorm.vocabulary import BOM, END, START, UNKNOWN
 
-BLOCK = 1 << 22  # bytes split at a time; larger is no faster and its fields fill the memory
+BLOCK = 1 << 19  # bytes looked at at a time: the arrays of their fields stay in the processor's cache
 LONGEST = 1 << 20  # bytes of a line
-
-Ids = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,8 @@ class Arpa:
         self.counts = self._header()
         self.words: list[bytes] = []  # the unigrams, in the file's order; once all are read, <s> goes to the end
         self.start = 0  # the row of <s>
-        self._ids: dict[bytes, int] = {}
+        self._rows: dict[bytes, int] = {}
+        self._hashes: list[Ids] = []
 
     @property
     def order(self) -> int:
@@ -56,14 +55,12 @@ class Arpa:
         title, found = self._title(f"\\{order}-grams:"), 0
         try:
             for block in self._lines.blocks():
-                first, *words, last = columns(block, order, order == self.order, found)
-                if found + len(first) > self.counts[order - 1]:
+                columns = Columns(block, order, order == self.order, found)
+                if found + len(columns) > self.counts[order - 1]:
                     raise BadRow(self.counts[order - 1], f"one {order}-gram more than the header declares; {_COUNTS}")
-                if order == 1:
-                    self._add(words[0], found)
-                ids = [self._encode(column, found) for column in words]
-                yield Rows(found, np.stack(ids, 1), log_probs(first, found), backoffs(last, len(first), found))
-                found += len(first)
+                words = self._add(columns) if order == 1 else self._encode(columns)
+                yield Rows(found, words, columns.log_probs(), columns.backoffs())
+                found += len(columns)
         except BadRow as error:
             raise self.error(order, error) from None
         if found < self.counts[order - 1]:
@@ -118,10 +115,12 @@ class Arpa:
             )
         return self._lines.line
 
-    def _add(self, words: list[bytes], first: int) -> None:
+    def _add(self, columns: Columns) -> Ids:
+        """Unigrams, the only words that are looked at one by one."""
+        first, words = columns.first, columns.words(1)
         self.words += words
-        self._ids.update(zip(words, range(first, first + len(words))))
-        if len(self._ids) < len(self.words):
+        self._rows.update(zip(words, range(first, first + len(words))))
+        if len(self._rows) < len(self.words):
             seen = set(self.words[:first])
             row = next(row for row, word in enumerate(words, first) if word in seen or seen.add(word))  # type: ignore[func-returns-value]
             raise BadRow(row, f"the word {shown(self.words[row])} was there before; keep one line for each n-gram")
@@ -130,24 +129,28 @@ class Arpa:
         except UnicodeDecodeError as error:
             row = first + error.object.count(b"\n", 0, error.start)
             raise BadRow(row, f"the word {shown(self.words[row])} is not UTF-8; convert the file to UTF-8") from None
+        self._hashes.append(columns.hashes(1))
+        return np.arange(first, first + len(words))[:, None]
 
-    def _encode(self, words: list[bytes], first: int) -> Ids:
-        ids = np.fromiter(map(self._ids.get, words, repeat(-1)), np.int64, len(words))
-        if len(bad := np.flatnonzero(ids < 0)):
-            word = shown(words[bad[0]])
-            raise BadRow(first + int(bad[0]), f"the word {word} is not among the unigrams; add it there, or restore it")
+    def _encode(self, columns: Columns) -> Ids:
+        ids = np.stack([self._ids.encode(columns.hashes(column)) for column in range(1, columns.order + 1)], 1)
+        if len(bad := np.argwhere(ids < 0)):
+            row, column = bad[0].tolist()
+            word = columns.shown(row, column + 1)
+            columns.bad(row, f"the word {word} is not among the unigrams; add it there, or restore it")
         return ids
 
     def _number_words(self, title: int) -> None:
         """`<s>` gets the id behind all others, as in a neural model."""
         for word in (UNKNOWN, START, END):
-            if word.encode() not in self._ids:
+            if word.encode() not in self._rows:
                 raise ValueError(
                     f"{self.path}:{title}: no {word} among the unigrams; estimate the model with it, or add its line"
                 )
-        self.start = self._ids[START.encode()]
+        self.start = self._rows[START.encode()]
         self.words.append(self.words.pop(self.start))
-        self._ids = {word: id for id, word in enumerate(self.words)}
+        hashes = np.concatenate(self._hashes)
+        self._ids = WordTable(np.r_[np.delete(hashes, self.start), hashes[self.start]])
 
 
 @contextmanager
@@ -204,7 +207,8 @@ class _Lines:
 
     def _fill(self) -> bool:
         if len(self._rest) - self._rest.rfind(b"\n") > LONGEST:
-            raise ValueError(f"{self.path}:{self._after}: a line of over {LONGEST} bytes; is this an ARPA file?")
+            line = self._after + self._rest.count(b"\n")
+            raise ValueError(f"{self.path}:{line}: a line of over {LONGEST} bytes; is this an ARPA file?")
         data = self.file.read(BLOCK)
         self._rest += data
         return bool(data)

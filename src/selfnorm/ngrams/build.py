@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from selfnorm.ngrams.arpa import Arpa, Rows, open_arpa
 from selfnorm.ngrams.columns import BadRow, shown
-from selfnorm.ngrams.index import NOTHING_FOLLOWS, Ids, Index, Level, Logs, bucket_of, buckets_for, hashed
+from selfnorm.ngrams.index import NOTHING_FOLLOWS, Ids, Index, Level, Logs, sort
 from selfnorm.vocabulary import Vocabulary
 
 Progress = Callable[[int, int], None]
@@ -25,7 +25,7 @@ def build(path: Path, progress: Progress | None = None) -> Index:
         for order in range(1, arpa.order + 1):
             try:
                 keys, log_probs, backoffs = _read(arpa, order, levels, progress)
-                level = _level(keys, log_probs, backoffs) if levels else _unigrams(arpa.start, log_probs, backoffs)
+                level = table(keys, log_probs, backoffs) if levels else _unigrams(arpa.start, log_probs, backoffs)
             except BadRow as error:
                 raise arpa.error(order, error) from None
             if levels:
@@ -67,14 +67,12 @@ def _unigrams(start: int, log_probs: Logs, backoffs: Logs) -> Level:
     return Level(NO_KEYS, NO_BUCKETS, log_probs[moved], backoffs[moved])
 
 
-def _level(keys: Ids, log_probs: Logs, backoffs: Logs) -> Level:
-    hashes, buckets = hashed(keys), buckets_for(len(keys))
-    order = np.argsort(hashes)
+def table(keys: Ids, log_probs: Logs, backoffs: Logs) -> Level:
+    """Sort n-grams by the hash of their keys."""
+    order, first = sort(keys)
     keys = keys[order]
     if len(twins := np.flatnonzero(keys[1:] == keys[:-1])):
         raise BadRow(int(order[twins[0] : twins[0] + 2].max()), "this n-gram was there before; keep one line for each")
-    first = np.zeros(buckets + 1, np.uint32)
-    np.cumsum(np.bincount(bucket_of(hashes, buckets), minlength=buckets), out=first[1:], dtype=np.uint32)
     return Level(keys, first, log_probs[order], backoffs[order])
 
 

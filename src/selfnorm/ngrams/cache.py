@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def save(beside: Path, index: Index, path: Path, status: os.stat_result, hook: H
     counts = [len(level) for level in index.levels]
     about = About(status.st_size, status.st_mtime_ns, sha256(path), counts, len(text), _sum(parts))
     with atomic(beside, hook) as file:
-        file.write(_header(about))
+        file.write(header(asdict(about)))
         for part in parts:
             file.write(part.data)
             file.write(bytes(-part.nbytes % ALIGN))
@@ -87,16 +88,14 @@ def save(beside: Path, index: Index, path: Path, status: os.stat_result, hook: H
 
 def read(beside: Path, about: About) -> Index:
     """Map an index, every part checked against its sum."""
-    content = np.memmap(beside, np.uint8, "r")
-    parts, padded, place = [], [], HEADER
-    for dtype, count in _shapes(about):
-        size = np.dtype(dtype).itemsize * count
-        after = place + size + -size % ALIGN
-        parts.append(np.asarray(content[place : place + size]).view(dtype))
-        padded.append(content[place:after])
-        place = after
-    if place != len(content):
-        raise ValueError(f"{beside}: {len(content)} bytes where the header says {place}; the file was cut")
+    content = np.asarray(np.memmap(beside, np.uint8, "r"))
+    shapes = list(_shapes(about))
+    sizes = (np.dtype(dtype).itemsize * count for dtype, count in shapes)
+    ends = list(accumulate((size + -size % ALIGN for size in sizes), initial=HEADER))
+    if len(content) != ends[-1]:
+        raise ValueError(f"{beside}: {len(content)} bytes where the header says {ends[-1]}; the file was cut")
+    padded = [content[first:end] for first, end in pairwise(ends)]
+    parts = [part.view(dtype)[:count] for part, (dtype, count) in zip(padded, shapes)]
     if _sum(padded) != about.parts:
         raise ValueError(f"{beside}: a part does not match its SHA-256; the file was damaged")
     words = parts[0].tobytes().decode().split("\n")
@@ -109,9 +108,9 @@ def read(beside: Path, about: About) -> Index:
 def read_about(beside: Path) -> About:
     """The header, checked against its own sum."""
     with beside.open("rb") as file:
-        header = file.read(HEADER)
-    digest, body = header[len(MAGIC) : len(MAGIC) + 32], header[len(MAGIC) + 32 :]
-    if not header.startswith(MAGIC) or hashlib.sha256(body).digest() != digest:
+        head = file.read(HEADER)
+    digest, body = head[len(MAGIC) : len(MAGIC) + 32], head[len(MAGIC) + 32 :]
+    if not head.startswith(MAGIC) or hashlib.sha256(body).digest() != digest:
         raise ValueError(f"{beside}: the header does not match its SHA-256; the file was damaged or is not ours")
     fields = json.loads(body.rstrip(b"\0"))
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
@@ -132,8 +131,8 @@ def _cached(beside: Path, path: Path, status: os.stat_result) -> Index | None:
     return read(beside, about)
 
 
-def _header(about: About) -> bytes:
-    body = json.dumps(asdict(about)).encode().ljust(HEADER - len(MAGIC) - 32, b"\0")
+def header(about: Any) -> bytes:
+    body = json.dumps(about).encode().ljust(HEADER - len(MAGIC) - 32, b"\0")
     return MAGIC + hashlib.sha256(body).digest() + body
 
 

@@ -1,11 +1,20 @@
-"""Blocks of ARPA lines -> columns of fields -> natural logs."""
+"""A block of ARPA lines, bytes to columns to numbers and ids, for all lines at once: no line or field is an object."""
+
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-LN10 = float(np.log(10))
+from selfnorm.ngrams.index import Ids, Logs, find, hashed, sort
 
-Logs = npt.NDArray[np.float32]
+LN10 = float(np.log(10))
+WIDE = 16  # bytes of a number that are read at once; longer ones go to float()
+DIGITS = 15  # that a double holds exactly
+
+Floats = npt.NDArray[np.float64]
+
+_MASKS = np.array([(1 << 8 * bytes) - 1 for bytes in range(9)], np.uint64)  # the first 0 to 8 bytes of a word
+_POWERS = 10.0 ** np.arange(DIGITS + 1)
 
 
 class BadRow(Exception):  # noqa: N818  it carries a place, not yet a sentence
@@ -16,28 +25,111 @@ class BadRow(Exception):  # noqa: N818  it carries a place, not yet a sentence
         self.row, self.what = row, what
 
 
-def columns(block: bytes, order: int, highest: bool, first: int) -> list[list[bytes]]:
-    """The fields of a block by column: log probability, words, and back-offs (none at all, or one for each row)."""
-    data = np.frombuffer(block if block.endswith(b"\n") else block + b"\n", np.uint8)
-    space = (data - np.uint8(9) <= 4) | (data == 32)  # as bytes.split() sees it
-    begins = ~space
-    begins[1:] &= space[:-1]
-    ends = np.flatnonzero(data == 10)
-    counts = np.diff(np.searchsorted(np.flatnonzero(begins), ends), prepend=0)  # fields of each line
-    counts = counts[counts > 0]
-    least, most = order + 1, order + 1 + (not highest)
-    if len(bad := np.flatnonzero((counts < least) | (counts > most))):
-        raise BadRow(first + int(bad[0]), _misshapen(int(counts[bad[0]]), order, highest))
-    fields = block.split()
-    if len(fields) == most * len(counts):
-        parts = [fields[column::most] for column in range(most)]
-        return parts if not highest else [*parts, []]
-    if len(fields) == least * len(counts):
-        return [*(fields[column::least] for column in range(least)), []]
-    grid, starts = np.array(fields, object), np.cumsum(counts) - counts
-    last = np.full(len(counts), b"0", object)
-    last[counts == most] = grid[starts[counts == most] + least]
-    return [*(grid[starts + column].tolist() for column in range(least)), last.tolist()]
+class Columns:
+    """The fields of a block: log probabilities in column 0, then the words, then back-offs, which a row may lack."""
+
+    def __init__(self, block: bytes, order: int, highest: bool, first: int) -> None:
+        self.order = order
+        self.first = first  # the row of the first line among all of its section
+        self._bytes = block + b"\n" + bytes(WIDE)
+        data = np.frombuffer(self._bytes, np.uint8)[: len(block) + 1]
+        space = (data - np.uint8(9) <= 4) | (data == 32)  # as bytes.split() sees it
+        edges = np.flatnonzero(np.diff(space, prepend=True))  # where a field begins, where it ends, ...
+        self._begins, self._lengths = edges[::2], np.diff(edges)[::2]
+        counts = np.diff(np.searchsorted(self._begins, np.flatnonzero(data == 10)), prepend=0)  # fields of each line
+        self._counts = counts[counts > 0]
+        self._rows = np.cumsum(self._counts) - self._counts
+        least, most = order + 1, order + 1 + (not highest)
+        if len(bad := np.flatnonzero((self._counts < least) | (self._counts > most))):
+            raise BadRow(first + int(bad[0]), _misshapen(int(self._counts[bad[0]]), order, highest))
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def log_probs(self) -> Logs:
+        values = self._numbers(self._rows)
+        if len(bad := np.flatnonzero(~(values <= 0))):
+            shown = self.shown(int(bad[0]), 0)
+            self.bad(int(bad[0]), f"the log probability {shown} is above 0 or no number; restore the file")
+        return _natural(values)
+
+    def backoffs(self) -> Logs:
+        """0 where there is none."""
+        values = np.zeros(len(self))
+        there = np.flatnonzero(self._counts == self.order + 2)
+        values[there] = self._numbers(self._rows[there] + self.order + 1, there)
+        natural = _natural(values) + np.float32(0)  # -0 becomes 0: the index gives -0 a meaning
+        if len(bad := np.flatnonzero(~(natural < np.inf))):
+            shown = self.shown(int(bad[0]), self.order + 1)
+            self.bad(int(bad[0]), f"the back-off {shown} is no finite number; restore the file")
+        return natural
+
+    def hashes(self, column: int) -> Ids:
+        """64 bits of each word; different words have different ones, but for a chance of 1 in 10**9 in a whole file."""
+        begins, lengths = self._begins[self._rows + column], self._lengths[self._rows + column]
+        eights: npt.NDArray[np.uint64] = np.ndarray((len(self._bytes) - 7,), "<u8", self._bytes, strides=(1,))
+        hashes = lengths.copy()
+        left = np.arange(len(begins))
+        for place in range(0, int(lengths.max(initial=0)), 8):
+            left = left[lengths[left] > place] if place else left
+            part = eights[begins[left] + place] & _MASKS[np.minimum(lengths[left] - place, 8)]
+            hashes[left] = hashed(hashes[left] ^ part.view(np.int64)).view(np.int64)
+        return hashes
+
+    def words(self, column: int) -> list[bytes]:
+        return [self.field(number) for number in (self._rows + column).tolist()]
+
+    def shown(self, row: int, column: int) -> str:
+        return shown(self.field(int(self._rows[row]) + column))
+
+    def field(self, number: int) -> bytes:
+        begin = int(self._begins[number])
+        return self._bytes[begin : begin + int(self._lengths[number])]
+
+    def bad(self, row: int, what: str) -> NoReturn:
+        raise BadRow(self.first + row, what)
+
+    def _numbers(self, fields: Ids, rows: Ids | None = None) -> Floats:
+        """Digits to doubles, all fields at once, exactly as float() does it; to which all other spellings go."""
+        begins, lengths = self._begins[fields], self._lengths[fields]
+        wide = min(WIDE, int(lengths.max(initial=1)))
+        windows: npt.NDArray[np.uint8] = np.ndarray((len(self._bytes) - wide, wide), "u1", self._bytes, strides=(1, 1))
+        chars = np.ascontiguousarray(windows[begins].T)  # [wide, fields]
+        inside = np.arange(wide)[:, None] < lengths
+        digits = chars - np.uint8(48)
+        is_digit = (digits < 10) & inside
+        dots = (chars == 46) & inside
+        minus = chars[0] == 45
+        number, plain = np.zeros(len(fields)), is_digit | dots
+        plain[0] |= minus
+        factor, digit = is_digit * np.uint8(9) + np.uint8(1), is_digit * digits
+        for place in range(wide):
+            number *= factor[place]
+            number += digit[place]
+        decimals = (is_digit & np.logical_or.accumulate(dots)).sum(0)
+        many = is_digit.sum(0)
+        values = np.where(minus, -number, number) / _POWERS[np.minimum(decimals, DIGITS)]
+        regular = (plain | ~inside).all(0) & (dots.sum(0) <= 1) & (many > 0) & (many <= DIGITS) & (lengths <= wide)
+        for odd in np.flatnonzero(~regular).tolist():
+            text = self.field(int(fields[odd]))
+            try:
+                values[odd] = float(text)
+            except ValueError:
+                self.bad(int(odd if rows is None else rows[odd]), f"{shown(text)} is no number; restore the file")
+        return values
+
+
+class WordTable:
+    """Words -> ids, by their hashes."""
+
+    def __init__(self, hashes: Ids) -> None:
+        self._ids, self._first = sort(hashes)
+        self._hashes = hashes[self._ids]
+
+    def encode(self, hashes: Ids) -> Ids:
+        """-1 where there is no such word."""
+        ranks = find(self._hashes, self._first, hashes)
+        return np.where(ranks < 0, -1, self._ids[ranks])
 
 
 def _misshapen(count: int, order: int, highest: bool) -> str:
@@ -47,42 +139,9 @@ def _misshapen(count: int, order: int, highest: bool) -> str:
     return f"{count} columns where a {order}-gram has {due}; the file was cut or edited, restore it"
 
 
-def log_probs(fields: list[bytes], first: int) -> Logs:
-    values = _floats(fields, first)
-    if len(bad := np.flatnonzero(~(values <= 0))):
-        what = f"the log probability {shown(fields[bad[0]])} is above 0 or no number"
-        raise BadRow(first + int(bad[0]), f"{what}; restore the file")
-    return _natural(values)
-
-
-def backoffs(fields: list[bytes], rows: int, first: int) -> Logs:
-    if not fields:
-        return np.zeros(rows, np.float32)
-    values = _natural(_floats(fields, first)) + np.float32(0)  # -0 becomes 0: the index gives -0 a meaning
-    if len(bad := np.flatnonzero(~(values < np.inf))):
-        raise BadRow(first + int(bad[0]), f"the back-off {shown(fields[bad[0]])} is no finite number; restore the file")
-    return values
-
-
-def _natural(values: npt.NDArray[np.float64]) -> Logs:
+def _natural(values: Floats) -> Logs:
     with np.errstate(over="ignore"):
         return (values * LN10).astype(np.float32)
-
-
-def _floats(fields: list[bytes], first: int) -> npt.NDArray[np.float64]:
-    try:
-        return np.fromiter(map(float, fields), np.float64, len(fields))
-    except ValueError:
-        row = next(row for row, field in enumerate(fields) if not _is_number(field))
-        raise BadRow(first + row, f"{shown(fields[row])} is no number; restore the file") from None
-
-
-def _is_number(field: bytes) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
 
 
 def shown(text: bytes) -> str:

@@ -156,7 +156,8 @@ class _Table:
         return Grams(*(column.finish() for column in self.columns))
 
 
-Item, Result = TypeVar("Item"), TypeVar("Result")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def in_order(

@@ -82,7 +82,7 @@ def estimate_arpa(
         counts = count(text, order, scratch, lambda *done: show("count", *done), threads, piece)
         words = [UNKNOWN.encode(), START.encode(), END.encode(), *source.words]
         outside = None if vocabulary is None else _outside(words, vocabulary)
-        model = estimate(counts, thresholds, outside, scratch, lambda *done: show("weigh", *done))
+        model = estimate(counts, thresholds, outside, scratch, lambda *done: show("weigh", *done), threads)
         write(model, words, to, lambda *done: show("write", *done), threads)
     return _summary(to, text, model, outside, time.perf_counter() - began)
 
@@ -96,7 +96,9 @@ def pruning(thresholds: Sequence[int], order: int) -> list[int]:
     if len(given) > order:
         raise ValueError(f"{len(given)} thresholds ({shown}) to prune a model of order {order}; give at most {order}")
     if given[0] != 0 or min(given) < 0:
-        raise ValueError(f"the thresholds {shown} would prune unigrams; begin with 0, and limit words with a vocabulary")
+        raise ValueError(
+            f"the thresholds {shown} would prune unigrams; begin with 0, and limit words with a vocabulary"
+        )
     if given != sorted(given):
         raise ValueError(f"the thresholds {shown} fall; an n-gram would outlive its parts, so let them rise or stay")
     return given + [given[-1]] * (order - len(given))

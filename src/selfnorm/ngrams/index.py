@@ -14,6 +14,7 @@ from selfnorm.vocabulary import Vocabulary
 
 Ids = npt.NDArray[np.int64]
 Logs = npt.NDArray[np.float32]
+Buckets = npt.NDArray[np.uint32]  # where each starts; one more than buckets
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
@@ -25,7 +26,7 @@ class Level:
     """The n-grams of one order; n-gram number i has key i, log probability i and back-off i."""
 
     keys: Ids  # none for unigrams: there the rank is the word's id
-    first: npt.NDArray[np.uint32]  # [buckets + 1]
+    first: Buckets
     log_probs: Logs
     backoffs: Logs  # none for the highest order
 
@@ -34,18 +35,7 @@ class Level:
 
     def find(self, keys: Ids) -> Ids:
         """The rank of each key, -1 where there is no such n-gram."""
-        ranks = np.full(len(keys), -1, np.int64)
-        bucket = bucket_of(hashed(keys), len(self.first) - 1)
-        here, end = self.first[bucket].astype(np.int64), self.first[bucket + 1].astype(np.int64)
-        left = np.flatnonzero(here < end)
-        keys, here, end = keys[left], here[left], end[left]
-        while len(left):  # as often as the fullest bucket has keys; most are done after one or two rounds
-            hit = self.keys[here] == keys
-            ranks[left[hit]] = here[hit]
-            here = here + 1
-            on = np.flatnonzero(~hit & (here < end))
-            left, keys, here, end = left[on], keys[on], here[on], end[on]
-        return ranks
+        return find(self.keys, self.first, keys)
 
 
 @dataclass(frozen=True)
@@ -65,6 +55,36 @@ class Index:
         return len(self.vocabulary) + 1
 
 
+def find(table: Ids, first: Buckets, keys: Ids) -> Ids:
+    """Where each key stands in a table that was sorted by `sort`; -1 where it does not."""
+    bucket = _bucket(hashed(keys), len(first) - 1)
+    here, end = first[bucket].astype(np.int64), first[bucket + 1].astype(np.int64)
+    ranks, left = np.full(len(keys), -1, np.int64), np.arange(len(keys))
+    if not len(table):
+        return ranks
+    np.minimum(here, len(table) - 1, out=here)  # an empty bucket's place holds a key of another: no harm in looking
+    while len(left):  # as often as the fullest bucket has keys; most are done after one or two rounds
+        hit = table[here] == keys
+        ranks[left[hit]] = here[hit]
+        here += 1
+        on = np.flatnonzero((here < end) & ~hit)
+        left, keys, here, end = left[on], keys[on], here[on], end[on]
+    return ranks
+
+
+def sort(keys: Ids) -> tuple[Ids, Buckets]:
+    """The order of keys by their hashes, in which equal ones stand side by side, and the buckets."""
+    hashes, buckets = hashed(keys), buckets_for(len(keys))
+    first = np.zeros(buckets + 1, np.uint32)
+    np.cumsum(np.bincount(_bucket(hashes, buckets), minlength=buckets), out=first[1:], dtype=np.uint32)
+    return np.argsort(hashes), first
+
+
+def buckets_for(count: int) -> int:
+    """One or two keys in each bucket, on average."""
+    return max(2, 1 << count.bit_length() >> 1)
+
+
 def hashed(keys: Ids) -> npt.NDArray[np.uint64]:
     """Every step can be undone, so different keys have different hashes."""
     mixed = keys.view(np.uint64) * _MIX
@@ -73,11 +93,6 @@ def hashed(keys: Ids) -> npt.NDArray[np.uint64]:
     return mixed
 
 
-def bucket_of(hashes: npt.NDArray[np.uint64], buckets: int) -> Ids:
+def _bucket(hashes: npt.NDArray[np.uint64], buckets: int) -> Ids:
     """Which of so many buckets, a power of 2, holds a key of this hash; buckets are in the order of the hashes."""
     return (hashes >> np.uint64(65 - buckets.bit_length())).view(np.int64)
-
-
-def buckets_for(count: int) -> int:
-    """One or two keys in each bucket, on average."""
-    return max(2, 1 << count.bit_length() >> 1)

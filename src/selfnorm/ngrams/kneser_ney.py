@@ -9,6 +9,7 @@ The whole a of a pruned n-gram goes to gamma, so that every distribution still s
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,28 +103,39 @@ class Model:
 
 
 def estimate(
-    counts: Counts, thresholds: Sequence[int], outside: npt.NDArray[np.bool_] | None, scratch: Scratch, seen: Seen
+    counts: Counts,
+    thresholds: Sequence[int],
+    outside: npt.NDArray[np.bool_] | None,
+    scratch: Scratch,
+    seen: Seen,
+    threads: int = 1,
 ) -> Model:
     """`thresholds[n - 1]` is the largest count of n-grams to prune; those with a word `outside` (by id) go as well."""
     kept: list[Array | None] = []
     for n in range(1, counts.order + 1):
         kept.append(_kept(counts, n, thresholds[n - 1], outside, kept, scratch))
     found = [discounts(counts_of_counts(counts, n)) for n in range(1, counts.order + 1)]
-    model = Model(counts, kept, found, [], [], [])
-    model.probabilities.append(_unigrams(counts.grams[0], kept[0], found[0]))
+    model = Model(counts, kept, found, [], [], [_unigrams(counts.grams[0], kept[0], found[0])])
     todo, done = sum(map(len, counts.grams[1:])), 0
-    for n in range(2, counts.order + 1):
-        totals, gammas = _weights(counts, n, kept[n - 1], found[n - 1], scratch)
-        model.totals.append(totals)
-        model.gammas.append(gammas)
-        if n < counts.order:
-            lower = scratch.array(len(counts.grams[n - 1]), np.float64)
-            for rows in chunks(len(lower)):
-                lower[rows] = model.probability(n, rows)
-            model.probabilities.append(lower)
-        done += len(counts.grams[n - 1])
-        seen(done, todo)
+    weights = [_Weights(counts, n, kept[n - 1], found[n - 1], scratch) for n in range(2, counts.order + 1)]
+    with ThreadPoolExecutor(threads) as pool:
+        largest_first = [pool.submit(each.fill) for each in reversed(weights)]
+        for n, (each, filled) in enumerate(zip(weights, reversed(largest_first)), start=2):
+            filled.result()
+            model.totals.append(each.totals)
+            model.gammas.append(each.gammas)
+            if n < counts.order:
+                model.probabilities.append(_probabilities(model, n, scratch))
+            done += len(counts.grams[n - 1])
+            seen(done, todo)
     return model
+
+
+def _probabilities(model: Model, order: int, scratch: Scratch) -> Array:
+    found = scratch.array(len(model.counts.grams[order - 1]), np.float64)
+    for rows in chunks(len(found)):
+        found[rows] = model.probability(order, rows)
+    return found
 
 
 def chunks(size: int) -> list[slice]:
@@ -140,20 +152,24 @@ def _unigrams(grams: Grams, kept: Array | None, D: Discounts) -> Floats:
     return p
 
 
-def _weights(counts: Counts, order: int, kept: Array | None, D: Discounts, scratch: Scratch) -> tuple[Array, Array]:
-    """sum_v a(h v) and gamma(h) for the histories h of n-grams."""
-    grams, below = counts.grams[order - 1], counts.grams[order - 2]
-    totals = scratch.array(len(below), np.float64)
-    gammas = scratch.array(len(below), np.float64)
-    for rows in chunks(len(grams)):
-        a, history = grams.adjusted[rows], counts.history(order, rows)
-        free = D.of(a) if kept is None else np.where(kept[rows], D.of(a), a)
-        np.add.at(totals, history, a)
-        np.add.at(gammas, history, free)
-    for rows in chunks(len(below)):
-        alone = totals[rows] == 0  # </s> ends it: no history
-        gammas[rows] = np.where(alone, 1.0, gammas[rows] / np.where(alone, 1.0, totals[rows]))
-    return totals, gammas
+class _Weights:
+    """sum_v a(h v) and gamma(h) for the histories h of n-grams, by the row of h."""
+
+    def __init__(self, counts: Counts, order: int, kept: Array | None, D: Discounts, scratch: Scratch) -> None:
+        self.counts, self.order, self.kept, self.D = counts, order, kept, D
+        self.totals = scratch.array(len(counts.grams[order - 2]), np.float64)
+        self.gammas = scratch.array(len(counts.grams[order - 2]), np.float64)
+
+    def fill(self) -> None:
+        grams, totals, gammas = self.counts.grams[self.order - 1], self.totals, self.gammas
+        for rows in chunks(len(grams)):
+            a, history = grams.adjusted[rows], self.counts.history(self.order, rows)
+            free = self.D.of(a) if self.kept is None else np.where(self.kept[rows], self.D.of(a), a)
+            np.add.at(totals, history, a)
+            np.add.at(gammas, history, free)
+        for rows in chunks(len(totals)):
+            alone = totals[rows] == 0  # </s> ends it: no history
+            gammas[rows] = np.where(alone, 1.0, gammas[rows] / np.where(alone, 1.0, totals[rows]))
 
 
 def _kept(

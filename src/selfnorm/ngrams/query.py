@@ -14,7 +14,7 @@ from selfnorm.ngrams.index import NOTHING_FOLLOWS, Ids, Index
 Floats = npt.NDArray[np.float64]
 State = tuple[int, ...]
 
-SPAN = 1 << 18  # words looked up at a time: their arrays stay in the processor's cache
+SPAN = 1 << 16  # words looked up at a time: their arrays stay in the processor's cache
 
 
 def start(index: Index) -> State:

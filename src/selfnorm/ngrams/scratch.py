@@ -80,7 +80,7 @@ class Column:
         assert self.spilled is not None
         with naming(self.scratch.folder, Path(self.spilled.name)):
             for piece in pieces:
-                self.spilled.write(memoryview(piece).cast("B") if len(piece) else b"")
+                self.spilled.write(piece.data.cast("B") if len(piece) else b"")
 
 
 def _mapped(file: IO[bytes], dtype: np.dtype[Any]) -> Array:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from selfnorm.files import atomic
 from selfnorm.ngrams.counts import Seen, in_order
-from selfnorm.ngrams.kneser_ney import Floats, Model, chunks
+from selfnorm.ngrams.kneser_ney import CHUNK, Floats, Model, chunks
 from selfnorm.ngrams.scratch import Array
 
 ZERO = -99.0  # log10 of zero, by the custom of ARPA files
@@ -44,9 +44,11 @@ class Spelling:
 
 def lines(spelling: Spelling, words: list[Array], probability: Floats, back_off: Floats | None) -> memoryview:
     """The lines of n-grams given by the ids of their words and two logs; each begins with its line end."""
+    if not len(probability):
+        return memoryview(b"")
     lengths = [spelling.lengths.take(ids) for ids in words]
     stop = np.cumsum(sum(lengths) + (NUMBER if back_off is None else 2 * NUMBER))
-    out = np.empty((int(stop[-1]) if len(stop) else 0) + 8, np.uint8)
+    out = np.empty(int(stop[-1]) + 8, np.uint8)
     eight = np.ndarray((len(out) - 7,), "<u8", out, strides=(1,))
     four = np.ndarray((len(out) - 3,), "<u4", out, strides=(1,))
     begin = np.concatenate(([0], stop[:-1]))
@@ -58,7 +60,7 @@ def lines(spelling: Spelling, words: list[Array], probability: Floats, back_off:
     if back_off is not None:
         _store_numbers(eight, four, place, back_off, ord("\t"))
     _store_numbers(eight, four, begin, probability, ord("\n"))
-    return memoryview(out)[:-8]
+    return out.data[:-8]
 
 
 def _store_rest(eight: Words, place: Array, ids: Array, length: Array, spelling: Spelling) -> None:
@@ -129,9 +131,8 @@ def pieces(model: Model, words: list[bytes], seen: Seen, threads: int) -> Iterat
             size = len(model.counts.grams[n - 1])
             for piece in in_order(pool, partial(section, model, n, spelling), chunks(size), threads):
                 yield piece
-                done += 0
-            done += size
-            seen(done, todo)
+                done += min(CHUNK, size)
+                seen(min(done, todo), todo)
             yield b"\n"
     yield b"\n\\end\\\n"
 

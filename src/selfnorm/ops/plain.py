@@ -9,7 +9,7 @@ cut by positions, and the backward pass computes each cut again.
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 MOST = 1 << 26  # logits in memory at a time: 256 MiB in float32
-ABSENT = -1e30  # stands for -inf, whose gradients would be nan
+FEW = 64  # times K: where the vocabulary is larger, K rows of a position's own cost less than every logit
+ABSENT = -1e30  # stands for -inf: a sum of nothing has no gradient
 
 Function = Callable[[Tensor], Tensor]
 Row = int | slice  # where the ids of some positions stand: a group's row, or one row for each position
@@ -57,8 +58,37 @@ def wide(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
+class _Sum(torch.autograd.Function):
+    """sum_k scale_k function(logit_nk - shift_k), in one buffer forward and one backward.
+
+    Autograd's own would make six of [n, K], and filling fresh memory is what costs here.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, logit: Tensor, shift: Tensor | None, scale: Tensor | None, blank: Function, kind: "_Kind"
+    ) -> Tensor:
+        ctx.save_for_backward(logit, shift, scale)
+        ctx.blank, ctx.slope = blank, kind.slope
+        terms = kind.value(logit if shift is None else logit - shift)
+        return blank(terms if scale is None else terms.mul_(scale)).sum(-1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
+        logit, shift, scale = ctx.saved_tensors
+        slope = ctx.slope(logit if shift is None else logit - shift).mul_(grads[0][:, None])
+        return ctx.blank(slope if scale is None else slope.mul_(scale)), None, None, None, None
+
+
+class _Kind(NamedTuple):
+    """A function of the logit and its derivative; both give a tensor of their own."""
+
+    value: Function
+    slope: Function
+
+
 def weighted_sum(
-    function: Function,
+    kind: _Kind,
     hidden: Tensor,
     output: Table,
     sample: Drawn | None,
@@ -69,18 +99,17 @@ def weighted_sum(
     skip: bool = False,
     most: int = MOST,
 ) -> Tensor:
-    """sum_k scale_k function(logit_nk - shift_k) -> [N]"""
+    """sum_k scale_k value(logit_nk - shift_k) -> [N]"""
 
     def reduce(logit: Tensor, part: slice, row: Row) -> Tensor:
-        terms = function(logit if shift is None else logit - shift[row].to(logit.dtype))
-        terms = terms if scale is None else terms * scale[row].to(logit.dtype)
-        return _without(terms, 0.0, sample, targets[part], row, skip).sum(-1)
+        here = (None if each is None else each[row].to(logit.dtype) for each in (shift, scale))
+        return _Sum.apply(logit, *here, partial(_blank, 0.0, sample, targets[part], row, skip), kind)
 
     return _by_parts(reduce, hidden, output, sample, most)
 
 
-softplus_sum = partial(weighted_sum, softplus)
-exp_sum = partial(weighted_sum, bounded_exp)
+softplus_sum = partial(weighted_sum, _Kind(softplus, torch.sigmoid))
+exp_sum = partial(weighted_sum, _Kind(bounded_exp, lambda x: x.clamp(max=0).exp_()))
 
 
 def log_sum_exp(
@@ -97,7 +126,8 @@ def log_sum_exp(
 
     def reduce(logit: Tensor, part: slice, row: Row) -> Tensor:
         terms = logit if shift is None else logit - shift[row].to(logit.dtype)
-        return _without(terms, ABSENT, sample, targets[part], row, skip).logsumexp(-1)
+        terms = terms.clone() if skip and shift is None else terms  # not the logits themselves
+        return _blank(ABSENT, sample, targets[part], row, skip, terms).logsumexp(-1)
 
     return _by_parts(reduce, hidden, output, sample, most)
 
@@ -117,11 +147,12 @@ def product(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class _Run(NamedTuple):
-    """Positions `first` to `last` share row `group` of the ids (None: each its own); each needs `numbers` of memory."""
+    """Positions `first` to `last`, how to make their logits, the rows these are made of, and `numbers` for each."""
 
     first: int
     last: int
-    group: int | None
+    group: int | None  # the row of ids they share; None: each has its own
+    logits: Callable[[Tensor, Tensor, Tensor | None, slice], Tensor]
     weight: Tensor
     bias: Tensor | None
     numbers: int
@@ -130,42 +161,53 @@ class _Run(NamedTuple):
 def _by_parts(
     reduce: Callable[[Tensor, slice, Row], Tensor], hidden: Tensor, output: Table, sample: Drawn | None, most: int
 ) -> Tensor:
-    own = None if sample is None or sample.bounds is not None else sample.ids
-    few = own is not None and own.numel() < len(output.weight)  # else every logit costs less than N x K rows
-
-    def block(hidden: Tensor, weight: Tensor, bias: Tensor | None, part: slice, row: Row) -> Tensor:
-        if own is None:
-            logit = product(hidden, weight, bias)
-        elif few:
-            logit = output.logit(hidden[:, None], own[part])
-        else:
-            logit = product(hidden, weight, bias).gather(1, own[part])
-        return reduce(logit, part, row)
-
+    """Walk over the runs of positions, each cut so that at most `most` numbers are in memory."""
+    runs = list(_runs(hidden, output, sample))
+    again = torch.is_grad_enabled() and sum((run.last - run.first) * run.numbers for run in runs) > most
     sums: list[Tensor] = []
-    for run in _runs(hidden, output, sample, few):
-        length = max(1, most // run.numbers)
-        again = torch.is_grad_enabled() and run.last - run.first > length
+    for run in runs:
+
+        def block(
+            hidden: Tensor, weight: Tensor, bias: Tensor | None, part: slice, row: Row, run: _Run = run
+        ) -> Tensor:
+            return reduce(run.logits(hidden, weight, bias, part), part, row)
+
         compute = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False) if again else block
+        length = max(1, most // run.numbers)
         for start in range(run.first, run.last, length):
             part = slice(start, min(start + length, run.last))
             sums.append(compute(hidden[part], run.weight, run.bias, part, part if run.group is None else run.group))
     return torch.cat(sums) if sums else wide(hidden).sum(-1)
 
 
-def _runs(hidden: Tensor, output: Table, sample: Drawn | None, few: bool) -> Iterator[_Run]:
-    if sample is None or sample.bounds is None:
-        numbers = hidden.shape[1] * sample.ids.shape[1] if sample is not None and few else len(output.weight)
-        yield _Run(0, len(hidden), None, *output.rows(None), numbers)
-    else:
+def _runs(hidden: Tensor, output: Table, sample: Drawn | None) -> Iterator[_Run]:
+    def every(hidden: Tensor, weight: Tensor, bias: Tensor | None, part: slice) -> Tensor:
+        return product(hidden, weight, bias)
+
+    if sample is not None and sample.bounds is not None:
+        weights, biases = output.rows(sample.ids)  # [G, K, H], [G, K]: taken once, so one gradient comes back
         for group, (first, last) in enumerate(pairwise(sample.bounds)):
-            if first < last:
-                yield _Run(first, last, group, *output.rows(sample.ids[group]), sample.ids.shape[1])
+            bias = None if biases is None else biases[group]
+            yield _Run(first, last, group, every, weights[group], bias, sample.ids.shape[1])
+    elif sample is None:
+        yield _Run(0, len(hidden), None, every, *output.rows(None), len(output.weight))
+    elif FEW * (ids := sample.ids).shape[1] < len(output.weight):  # then taking K rows costs less than every logit
+
+        def some(hidden: Tensor, weight: Tensor, bias: Tensor | None, part: slice) -> Tensor:
+            return output.logit(hidden[:, None], ids[part])
+
+        yield _Run(0, len(hidden), None, some, output.weight, output.bias, ids.shape[1] * hidden.shape[1])
+    else:
+
+        def chosen(hidden: Tensor, weight: Tensor, bias: Tensor | None, part: slice) -> Tensor:
+            return product(hidden, weight, bias).gather(1, ids[part])
+
+        yield _Run(0, len(hidden), None, chosen, *output.rows(None), len(output.weight))
 
 
-def _without(terms: Tensor, nothing: float, sample: Drawn | None, targets: Tensor, row: Row, skip: bool) -> Tensor:
-    """The terms that do not count at a position become `nothing`."""
+def _blank(nothing: float, sample: Drawn | None, targets: Tensor, row: Row, skip: bool, terms: Tensor) -> Tensor:
+    """The terms that do not count at a position become `nothing`, in place."""
     if sample is None:
-        return terms.scatter(1, targets[:, None], nothing) if skip else terms
+        return terms.scatter_(1, targets[:, None], nothing) if skip else terms
     absent = sample.absent(targets, row, skip)
-    return terms if absent is None else terms.masked_fill(absent, nothing)
+    return terms if absent is None else terms.masked_fill_(absent, nothing)

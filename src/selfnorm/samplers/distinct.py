@@ -24,7 +24,7 @@ class Distinct(Shared):
         bounds = self.checked(targets, bounds)
         every = self.every(targets)
         if self.k == self.noise.size:
-            return Sample(every, torch.ones_like(every, dtype=torch.float64), targets.double() * 0 + 1, bounds)
+            return self.once(targets, bounds)
         time = torch.empty(every.shape, dtype=torch.float64, device=targets.device)
         time = time.exponential_(generator=generator) / self.noise.prob(every[:1])
         first, ids = time.topk(self.k + 1, largest=False)

@@ -29,9 +29,8 @@ class Rejection(Shared):
         self, targets: Tensor, generator: torch.Generator | None = None, bounds: tuple[int, ...] | None = None
     ) -> Sample:
         bounds = self.checked(targets, bounds)
-        every = self.every(targets)
         if not self.overdraw:
-            return Sample(every, torch.ones_like(every, dtype=torch.float64), targets.double() * 0 + 1, bounds)
+            return self.once(targets, bounds)
         draws = self.noise.inverse(self.uniform(targets, generator, self.overdraw))  # [G, M]
         ids, tries, found = self._first_distinct(draws)
         # a host sync, needed only where certainty takes too many draws to make at once

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from selfnorm.noise import Noise
-from selfnorm.samplers.sample import split
+from selfnorm.samplers.sample import Sample, split
 
 
 class Shared:
@@ -44,6 +44,12 @@ class Shared:
         ]
         return torch.cat(runs) if runs else values[:0]
 
+    def once(self, targets: Tensor, bounds: tuple[int, ...]) -> Sample:
+        """K = C: every id, with E = 1."""
+        every = self.every(targets)
+        one = torch.ones((), dtype=torch.float64, device=targets.device)
+        return Sample(every, one.expand(every.shape), one.expand(targets.shape), bounds)
+
     def every(self, targets: Tensor) -> Tensor:
-        """[G, C] all ids, for K = C."""
+        """[G, C] all ids"""
         return torch.arange(self.noise.size, device=targets.device).expand(self.groups, -1)

@@ -47,7 +47,9 @@ class Systematic(Shared):
 
     def _solve(self) -> int:
         """The number of sure ids: the first rank whose pi is below 1 when all ranks before it have pi = 1."""
-        low, high = 0, self.k if self.k == self.noise.size else self.k - 1  # the tail keeps a chance
+        if self.k == self.noise.size:
+            return self.k
+        low, high = 0, self.k - 1  # the tail keeps a chance
         while low < high:
             middle = (low + high) // 2
             rate = (self.k - middle) / (1 - self._before(middle))

@@ -6,7 +6,9 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from selfnorm.scorers.interpolated import Interpolated
 from selfnorm.scorers.neural import Neural
+from selfnorm.scorers.ngram import NGram
 
 State = Any  # of one history; each scorer has its own kind
 
@@ -16,12 +18,16 @@ class Scorer(Protocol):
     def advance(self, states: Sequence[State], words: Sequence[str]) -> tuple[Tensor, list[State]]: ...
 
 
-SCORERS: dict[str, Callable[..., Scorer]] = {"neural": Neural.load}
+SCORERS: dict[str, Callable[..., Scorer]] = {
+    "neural": Neural.load,
+    "ngram": NGram.load,
+    "interpolated": Interpolated,
+}
 
 
-def load(path: str | Path, device: str | None = None) -> Neural:
-    """The model of a run: `score`, `log_prob`, `start` and `advance`."""
-    return Neural.load(Path(path), device)
+def load(path: str | Path, device: str | None = None) -> Neural | NGram:
+    """The model of a run, or an n-gram model from an ARPA file: `score`, `log_prob`, `start` and `advance`."""
+    return NGram.load(path) if Path(path).is_file() else Neural.load(Path(path), device)
 
 
-__all__ = ["SCORERS", "Neural", "Scorer", "load"]
+__all__ = ["SCORERS", "Interpolated", "NGram", "Neural", "Scorer", "load"]

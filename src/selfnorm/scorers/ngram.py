@@ -4,7 +4,7 @@ KenLM's conventions: a sentence starts after `<s>` and ends with `</s>`. The sam
 tables ("numpy", fast for many words at once) and the kenlm package ("kenlm", fast for one word at a time).
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -43,10 +43,15 @@ class Scored:
         return np.add.reduceat(self.scores, self.starts[:-1]) if len(self.starts) > 1 else np.zeros(0)
 
 
+class Known(Protocol):
+    def __contains__(self, word: str) -> bool: ...
+
+
 class Backend(Protocol):
     order: int
-    words: Container[str]
 
+    @property
+    def vocabulary(self) -> Known: ...
     def start(self) -> Any: ...
     def advance(self, states: Sequence[Any], words: Sequence[str]) -> tuple[Floats, list[Any]]: ...
     def text(self, words: list[str], starts: npt.NDArray[np.int64]) -> tuple[Floats, npt.NDArray[np.bool_]]: ...
@@ -58,14 +63,12 @@ class NGram:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self.order = backend.order
+        self.vocabulary = backend.vocabulary
 
     @classmethod
     def load(cls, path: str | Path, backend: str = "numpy", progress: Progress | None = None) -> "NGram":
         """Load an ARPA file, plain or packed; "numpy" keeps its index beside it."""
         return cls(named("n-gram back end", BACKENDS, backend)(Path(path), progress))
-
-    def __contains__(self, word: str) -> bool:
-        return word in self._backend.words
 
     def start(self) -> Any:
         """The state of a sentence before its first word."""
@@ -79,6 +82,8 @@ class NGram:
     def score(self, sentence: str | Sequence[str]) -> list[float]:
         """The score of each word of a sentence and, last, of `</s>`."""
         return self.text([sentence.split() if isinstance(sentence, str) else sentence]).scores.tolist()
+
+    log_prob = score  # it is normalized
 
     def text(self, sentences: Sentences) -> Scored:
         """Whole sentences, all at once."""
@@ -97,7 +102,7 @@ class Tables:
     def __init__(self, index: Index) -> None:
         self.index = index
         self.order = index.order
-        self.words = index.vocabulary
+        self.vocabulary = index.vocabulary
 
     @classmethod
     def load(cls, path: Path, progress: Progress | None) -> "Tables":
@@ -107,11 +112,11 @@ class Tables:
         return query.start(self.index)
 
     def advance(self, states: Sequence[query.State], words: Sequence[str]) -> tuple[Floats, list[query.State]]:
-        return query.advance(self.index, states, np.array(self.words.encode(words), np.int64))
+        return query.advance(self.index, states, np.array(self.vocabulary.encode(words), np.int64))
 
     def text(self, words: list[str], starts: npt.NDArray[np.int64]) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        ids = np.array(self.words.encode(words), np.int64)
-        return query.score(self.index, ids, starts[:-1]), ids != self.words.unknown
+        ids = np.fromiter(self.vocabulary.encode(words), np.int64, len(words))
+        return query.score(self.index, ids, starts[:-1]), ids != self.vocabulary.unknown
 
 
 class KenLM:
@@ -120,7 +125,7 @@ class KenLM:
     def __init__(self, model: Any) -> None:
         import kenlm
 
-        self.words = model
+        self.vocabulary = model
         self.order = model.order
         self._state = kenlm.State
 
@@ -137,20 +142,20 @@ class KenLM:
 
     def start(self) -> Any:
         state = self._state()
-        self.words.BeginSentenceWrite(state)
+        self.vocabulary.BeginSentenceWrite(state)
         return state
 
     def advance(self, states: Sequence[Any], words: Sequence[str]) -> tuple[Floats, list[Any]]:
         after = [self._state() for _ in words]
-        scores = [self.words.BaseScore(*each) for each in zip(states, words, after)]
+        scores = [self.vocabulary.BaseScore(*each) for each in zip(states, words, after)]
         return np.array(scores) * LN10, after
 
     def text(self, words: list[str], starts: npt.NDArray[np.int64]) -> tuple[Floats, npt.NDArray[np.bool_]]:
         rows = []
         for first, last in zip(starts[:-1].tolist(), (starts[1:] - 1).tolist()):
-            rows += self.words.full_scores(" ".join(words[first:last]))
+            rows += self.vocabulary.full_scores(" ".join(words[first:last]))
         found = np.array(rows, np.float64).reshape(-1, 3)  # log10, length of the n-gram, unknown
         return found[:, 0] * LN10, found[:, 2] == 0
 
 
-BACKENDS = {"numpy": Tables.load, "kenlm": KenLM.load}
+BACKENDS: dict[str, Callable[[Path, Progress | None], Backend]] = {"numpy": Tables.load, "kenlm": KenLM.load}
