@@ -32,7 +32,7 @@ def levels(request):
 
 
 def closed(levels):
-    """Without the n-grams whose suffix is missing: kenlm gives those a meaning of its own."""
+    """Without the n-grams whose suffix is missing: kenlm does not read most models that have them."""
     for number in range(1, len(levels)):
         for gram in list(levels[number]):
             if gram[1:] not in levels[number - 1] or gram[:-1] not in levels[number - 1]:

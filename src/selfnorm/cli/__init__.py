@@ -7,6 +7,7 @@ import typer
 
 from selfnorm.cli.demo import demo
 from selfnorm.cli.evaluate import evaluate
+from selfnorm.cli.ngram import ManyThresholds, ngram
 from selfnorm.cli.options import tell
 from selfnorm.cli.prepare import prepare
 from selfnorm.cli.score import score
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 for verb in (demo, prepare, train, evaluate, score):
     app.command()(verb)
+app.command(cls=ManyThresholds)(ngram)
 
 
 def main() -> None:

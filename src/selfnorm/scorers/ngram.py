@@ -138,7 +138,7 @@ class KenLM:
         try:
             return cls(kenlm.Model(str(path)))
         except (OSError, RuntimeError) as error:
-            raise ValueError(f"{path}: kenlm cannot read it ({error}); the back end 'numpy' names the line") from None
+            raise ValueError(f"{path}: kenlm cannot read it ({error}); take the back end 'numpy'") from None
 
     def start(self) -> Any:
         state = self._state()
