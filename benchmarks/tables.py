@@ -36,7 +36,7 @@ def markdown(columns: dict[str, str], found: list[Row]) -> str:
     return "\n".join([head, rule, *body, "", *(f"Measured on {each}." for each in origin), ""])
 
 
-LEFT = {"criterion", "noise", "impl", "gradients", "sampler"}
+LEFT = {"way", "criterion", "noise", "impl", "gradients", "sampler"}
 DIGITS = {
     "valid_perplexity": 1,
     "test_perplexity": 1,
@@ -105,7 +105,20 @@ def reliability() -> str:
     return "\n".join([*lines, "", *(f"Measured on {each}." for each in origin), ""])
 
 
+def prepares() -> str:
+    found = [{**row, "machine": f"{row['cpu']}, {row['cores']} cores"} for row in rows("prepare")]
+    columns = {"way": "what", "seconds": "seconds", "words_per_second": "words/s", "peak_mib": "MiB"}
+    names = {
+        "prepare": "`prepare`: counting and encoding",
+        "polars": "polars, counting",
+        "counter": "Counter, 2 processes",
+    }
+    found = [{**row, "way": names[row["way"]], "torch": "none"} for row in latest(found, "way")]
+    return markdown(columns, found).replace(", torch none", "")
+
+
 TABLES = {
+    "prepare": prepares,
     "reliability": reliability,
     "training-ptb": lambda: trainings("ptb", speed=False),
     "training-books": lambda: trainings("books", speed=True),
