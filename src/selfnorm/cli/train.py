@@ -91,7 +91,8 @@ def watching(name: str = "training") -> Iterator["Watcher"]:
         )
         return
 
-    from rich.console import Console
+    from rich.console import Console, Group
+    from rich.live import Live
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -100,25 +101,30 @@ def watching(name: str = "training") -> Iterator["Watcher"]:
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.text import Text
 
+    console, numbers = Console(stderr=True), Text(style="cyan", no_wrap=True, overflow="ellipsis")
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=None, complete_style="green"),
         MofNCompleteColumn(),
-        TextColumn("[cyan]{task.fields[line]}"),
         TimeElapsedColumn(),
         TextColumn("<"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=name != "training") as bar:
-        task = bar.add_task(name, total=None, line="")
+    bar = Progress(*columns, console=console)
+    task = bar.add_task(name, total=None)
+
+    def heard(metrics: "Metrics") -> None:
+        bar.update(task, completed=metrics.step)
+        numbers.plain = line(metrics)
+
+    with Live(Group(bar, numbers), console=console, transient=name != "training"):
         yield Watcher(
             begin=lambda step, last: bar.update(task, completed=step, total=last),
-            metrics=lambda metrics: bar.update(task, completed=metrics.step, line=line(metrics)),
-            evaluation=lambda step, evaluation: bar.console.print(
-                f"  step {step:,}: {told(evaluation)}", highlight=False
-            ),
-            say=lambda sentence: bar.console.print(f"  {sentence}", highlight=False),
+            metrics=heard,
+            evaluation=lambda step, evaluation: console.print(f"step {step:,}: {told(evaluation)}", highlight=False),
+            say=lambda sentence: console.print(sentence, highlight=False),
         )
 
 
