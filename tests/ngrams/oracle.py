@@ -1,6 +1,7 @@
 """KenLM's lmplz, which our estimates must agree with: built from KenLM's own source package, outside the repository.
 
-    python tests/ngrams/oracle.py          # builds it (about two minutes) and prints where it is
+    pip download kenlm==0.3.0 --no-deps --no-binary kenlm
+    python tests/ngrams/oracle.py kenlm-0.3.0.tar.gz    # builds it (about two minutes) and prints where it is
 
 It needs a C++ compiler, CMake and Boost; on Debian, as root:
 
@@ -17,19 +18,14 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
 VERSION = "0.3.0"
-URL = (
-    "https://files.pythonhosted.org/packages/02/6e/"
-    f"f4e159cef39ea4ef2244b4aa32857d447d60a5d0ee269e1b1f8d3723c03e/kenlm-{VERSION}.tar.gz"
-)
 SHA256 = "c4628bb9fb63c8a6f9240035b8b037385cfc404cb72e933cf48878291edac1e8"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "selfnorm-oracle"
 LMPLZ = CACHE / f"kenlm-{VERSION}" / "lmplz"
-ABSENT = f"{LMPLZ} is absent; build it with: python tests/ngrams/oracle.py"
+ABSENT = f"{LMPLZ} is absent; build it as tests/ngrams/oracle.py says"
 
 Gram = tuple[str, ...]
 Arpa = list[dict[Gram, tuple[float, float]]]  # for each order: words -> log10 probability and back-off
@@ -39,15 +35,13 @@ def found() -> Path | None:
     return LMPLZ if LMPLZ.is_file() else None
 
 
-def build() -> Path:
-    """Download, check and compile; the folder appears whole or not at all."""
+def build(package: Path) -> Path:
+    """Check and compile KenLM's source package; the program appears whole or not at all."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        data = urllib.request.urlopen(URL, timeout=60).read()
-        if hashlib.sha256(data).hexdigest() != SHA256:
-            raise SystemExit(f"{URL}: not the file this script was written for; its SHA-256 is wrong")
-        (folder / "kenlm.tar.gz").write_bytes(data)
-        with tarfile.open(folder / "kenlm.tar.gz") as packed:
+        if hashlib.sha256(package.read_bytes()).hexdigest() != SHA256:
+            raise SystemExit(f"{package}: not the file this script was written for; its SHA-256 is wrong")
+        with tarfile.open(package) as packed:
             packed.extractall(folder, filter="data")
         made = folder / "build"
         source = folder / f"kenlm-{VERSION}"
@@ -93,5 +87,6 @@ def differences(ours: Arpa, theirs: Arpa) -> list[float]:
 
 
 if __name__ == "__main__":
-    print(found() or build())
-    sys.exit(0)
+    if not found() and len(sys.argv) != 2:
+        sys.exit("give KenLM's source package: python tests/ngrams/oracle.py kenlm-0.3.0.tar.gz")
+    print(found() or build(Path(sys.argv[1])))
