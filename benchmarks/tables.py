@@ -117,7 +117,22 @@ def prepares() -> str:
     return markdown(columns, found).replace(", torch none", "")
 
 
+def ngrams() -> str:
+    found = [{**row, "torch": "none", "way": f"`{row['way']}`"} for row in latest(rows("ngram"), "way", "text")]
+    columns = {"way": "estimated by", "words": "words", "order": "order", "seconds": "seconds", "peak_mib": "MiB"}
+    return markdown({**columns, "ratio": "times lmplz"}, found).replace(", torch none", "")
+
+
+def queries() -> str:
+    found = latest(rows("ngram_query"), "backend", "what")
+    found = [{**row, "torch": "none", "way": f"{row['backend']}: {row['what']}"} for row in found]
+    columns = {"way": "what", "seconds": "seconds", "words_per_second": "words/s", "ratio": "times kenlm `score`, CPU"}
+    return markdown(columns, found).replace(", torch none", "")
+
+
 TABLES = {
+    "ngrams": ngrams,
+    "ngram-queries": queries,
     "prepare": prepares,
     "reliability": reliability,
     "training-ptb": lambda: trainings("ptb", speed=False),

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def pick(kind: str, table: Mapping[str, Callable[..., T]], name: str, /, **options: Any) -> T:
+def pick(kind: str, table: Mapping[str, Callable[..., T]], /, name: str, **options: Any) -> T:
     """Build `table[name]` with `options`."""
     build = named(kind, table, name)
     known = inspect.signature(build).parameters
