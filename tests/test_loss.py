@@ -1,4 +1,3 @@
-import resource
 import shutil
 import subprocess
 import sys
@@ -297,7 +296,6 @@ def test_mode2_by_position_never_holds_n_x_k_x_h():
     """N x K x H is 16 GiB here; ids and E (float64) of N x K are 0.25 GiB, the cut logits far less."""
     out = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
     assert float(out.stdout) < 2.0
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss > 0
 
 
 def kept_by_backward(call):

@@ -1,4 +1,4 @@
-"""`selfnorm demo`: what this package is for, on real English, in about two minutes."""
+"""`selfnorm demo`: what this package is for, on real English, in two to three minutes."""
 
 import math
 import shlex
@@ -33,7 +33,7 @@ def demo(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Train and compare small models on built-in English, on a CPU, in about two minutes."""
+    """Train and compare small models on built-in English, on a CPU, in two to three minutes."""
     if truth:
         _known_truth(steps, json)
     else:
