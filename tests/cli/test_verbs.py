@@ -130,7 +130,7 @@ def test_score_is_word_by_word(verb, run, tmp_path):
         (b"\n \n", "holds no sentence"),
         (b"a b\nc \xff d\n", "text:2: byte 6 (0xff) is not UTF-8"),
         (b"a <s> b\n", "text:1: byte 2 starts the word '<s>'"),
-        (None, "No such file or directory"),
+        (None, "there is no such file; give a text"),
     ],
 )
 def test_a_bad_text_is_a_sentence(verb, run, tmp_path, name, content, sentence):
