@@ -79,8 +79,8 @@ class LSTM(Model):
 
     def start(self, batch: int, device: torch.device | str | None = None) -> State:
         weight = self.embedding.weight
-        zeros = weight.new_zeros(self.lstm.num_layers, batch, self.width, device=device or weight.device)
-        return zeros, zeros
+        zeros = weight.new_zeros(2, self.lstm.num_layers, batch, self.width, device=device or weight.device)
+        return zeros[0], zeros[1]
 
     def select(self, state: State, index: Tensor) -> State:
         h, c = state
@@ -89,6 +89,11 @@ class LSTM(Model):
     def join(self, states: Sequence[State]) -> State:
         h, c = zip(*states)
         return torch.cat(h, 1), torch.cat(c, 1)
+
+    def put(self, state: State, index: Tensor, rows: State) -> State:
+        for part, new in zip(state, rows):
+            part.index_copy_(1, index, new.to(part.dtype))
+        return state
 
     def detach(self, state: State) -> State:
         h, c = state

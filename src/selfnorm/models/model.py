@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,8 @@ class Model(nn.Module):
     Right padding is harmless: no hidden vector depends on an input after its own.
     A state holds one history per row of the batch, and every input that went into it counts, padding too.
     """
+
+    small_state: ClassVar[bool] = True  # of one size, however many words a history has
 
     def __init__(
         self, size: int, width: int, embedding: int, *, tied: bool, sparse: bool, link: str, normalize: bool
@@ -49,6 +51,10 @@ class Model(nn.Module):
 
     def join(self, states: Sequence[State]) -> State:
         """One batch of the rows of all `states`; their histories may differ in length."""
+        raise NotImplementedError
+
+    def put(self, state: State, index: Tensor, rows: State) -> State:
+        """The state with these rows of the batch replaced, which may happen in its own memory."""
         raise NotImplementedError
 
     def detach(self, state: State) -> State:

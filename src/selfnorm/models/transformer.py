@@ -36,6 +36,8 @@ class Transformer(Model):
     A detached state keeps the last `memory` inputs: a stream that is carried on for ever must not grow for ever.
     """
 
+    small_state = False
+
     def __init__(
         self,
         size: int,
@@ -116,6 +118,15 @@ class Transformer(Model):
             for state in states
         ]
         return State(past, lengths, torch.cat(padding))
+
+    def put(self, state: State, index: Tensor, rows: State) -> State:
+        kept = torch.ones(len(state.lengths), dtype=torch.bool, device=index.device).index_fill_(0, index, False)
+        others = kept.nonzero()[:, 0]
+        order = torch.cat([others, index])  # where each row of the joined batch belongs
+        joined = self.join([self.select(state, others), rows])
+        return self.select(
+            joined, torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))
+        )
 
     def detach(self, state: State) -> State:
         past = tuple(rows[:, -self.memory :].detach() for rows in state.past)

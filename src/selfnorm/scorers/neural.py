@@ -5,15 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from selfnorm import run
-from selfnorm.corpus.batches import BATCHES
+from selfnorm.corpus.batches import BATCHES, evaluation_batches
 from selfnorm.corpus.store import TokenStore
 from selfnorm.models import MODELS, Model
 from selfnorm.registry import named, pick
-from selfnorm.scorers.text import measure
+from selfnorm.scorers.text import Floats, measure
 from selfnorm.vocabulary import Vocabulary
 
 FORMAT = 1
@@ -61,11 +62,20 @@ class Neural:
     def device(self) -> torch.device:
         return self.model.output.weight.device
 
+    def normalized(self) -> "Neural":
+        """Take log Z off every score from now on, which costs the whole vocabulary at every history."""
+        self.model.output.normalize = True
+        return self
+
+    @property
+    def first(self) -> int:
+        """The id that goes in before a sentence's first word."""
+        return self.vocabulary.end if self.histories == "streams" else self.vocabulary.start
+
     @torch.no_grad()
     def start(self) -> History:
         """The history of a sentence before its first word."""
-        first = self.vocabulary.end if self.histories == "streams" else self.vocabulary.start
-        inputs = torch.tensor([[first]], device=self.device)
+        inputs = torch.tensor([[self.first]], device=self.device)
         hidden, state = self.model.advance(inputs, self.model.start(1, self.device))
         return History(state, hidden[0, -1])
 
@@ -77,6 +87,19 @@ class Neural:
         hidden, state = self.model.advance(ids[:, None], self.model.join([history.state for history in states]))
         rows = torch.arange(len(ids), device=self.device).split(1)
         return scores, [History(self.model.select(state, row), hidden[n, -1]) for n, row in enumerate(rows)]
+
+    @torch.inference_mode()
+    def sentences(self, sentences: Sequence[Sequence[str]], positions: int = 8192) -> list[Floats]:
+        """The scores of each sentence's words, `</s>` last, in batches; every sentence starts afresh."""
+        store = TokenStore.of(map(self.vocabulary.encode, sentences), self.vocabulary)
+        scores = np.zeros(len(store.ids))
+        output = self.model.output
+        for batch, places in evaluation_batches(store, positions):
+            there = batch.to(self.device)
+            inputs = there.inputs.masked_fill(there.inputs == self.vocabulary.start, self.first)
+            hidden = there.of_real(self.model(inputs))
+            scores[places] = output.score(hidden, there.targets).double().cpu().numpy()
+        return np.split(scores, store.starts[1:-1])
 
     def score(self, sentence: str | Sequence[str]) -> list[float]:
         """The score of each word of a sentence and, last, of `</s>`."""

@@ -85,6 +85,11 @@ class NGram:
 
     log_prob = score  # it is normalized
 
+    def sentences(self, sentences: Sentences, positions: int | None = None) -> list[Floats]:
+        """The scores of each sentence's words, `</s>` last."""
+        scored = self.text(sentences)
+        return np.split(scored.scores, scored.starts[1:-1])
+
     def text(self, sentences: Sentences) -> Scored:
         """Whole sentences, all at once."""
         words: list[str] = []

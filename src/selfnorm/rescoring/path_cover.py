@@ -1,0 +1,76 @@
+"""Path cover: a small set of best paths such that every arc is on one of them, scored as whole sentences.
+
+For models whose state is large, such as Transformers: no state is kept, sentences are batches under a budget of words.
+An arc takes the score that its word has on the best path through it.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from selfnorm.lattices.lattice import SILENT, Floats, Lattice
+from selfnorm.lattices.paths import through_each
+from selfnorm.rescoring.forest import ended
+from selfnorm.rescoring.histories import Unknown
+from selfnorm.rescoring.setting import Rescored, Setting
+from selfnorm.scorers import Neural, NGram
+
+
+def cover(lattice: Lattice, totals: Floats) -> list[list[int]]:
+    """Paths, the best first, each the best one through some arc that no better path has."""
+    score, came, goes = through_each(lattice, totals)
+    covered = np.zeros(lattice.arcs, bool)
+    paths = []
+    for arc in np.argsort(-score, kind="stable").tolist():
+        if covered[arc]:
+            continue
+        path = [arc]
+        while (node := int(lattice.sources[path[0]])) != 0:
+            path.insert(0, int(came[node]))
+        while (node := int(lattice.targets[path[-1]])) != lattice.nodes - 1:
+            path.append(int(goes[node]))
+        covered[path] = True
+        paths.append(path)
+    return paths
+
+
+def path_cover(
+    lattices: Sequence[Lattice],
+    scorers: Mapping[str, Neural | NGram],
+    setting: Setting,
+    positions: int = 8192,
+    unknown: Unknown = Unknown(),  # noqa: B008  frozen
+) -> list[Rescored]:
+    """Every lattice with new scores on its own arcs; the paths of all of them are scored together."""
+    lattices = [ended(lattice) for lattice in lattices]
+    covers = [
+        cover(
+            lattice, lattice.steady + setting.scale(lattice) * lattice.lm + setting.penalty(lattice) * lattice.is_word
+        )
+        for lattice in lattices
+    ]
+    says = [
+        [[arc for arc in path if lattice.words[arc] != SILENT] for path in paths]
+        for lattice, paths in zip(lattices, covers)
+    ]
+    sentences = [[lattice.words[arc] for arc in path[:-1]] for lattice, paths in zip(lattices, says) for path in paths]
+    distinct = list(dict.fromkeys(map(tuple, sentences)))
+    number = {words: n for n, words in enumerate(distinct)}
+    told = {name: scorer.sentences(distinct, positions) for name, scorer in scorers.items()}
+    found = []
+    for lattice, paths in zip(lattices, says):
+        columns = {name: np.zeros(lattice.arcs) for name in scorers}
+        done = np.zeros(lattice.arcs, bool)
+        for path in paths:
+            arcs = np.array(path)
+            new = ~done[arcs]
+            done[arcs] = True
+            sentence = number[tuple(lattice.words[arc] for arc in path[:-1])]
+            for name, column in columns.items():
+                column[arcs[new]] = told[name][sentence][new]
+        for name, column in columns.items():
+            vocabulary = scorers[name].vocabulary
+            strange = np.fromiter((word != SILENT and word not in vocabulary for word in lattice.words), bool)
+            column[strange] = lattice.lm[strange] if unknown.keep else column[strange] + unknown.penalty
+        found.append(Rescored(lattice, columns))
+    return found

@@ -1,0 +1,166 @@
+"""Push forward: hypotheses wander from node to node, through many lattices at once.
+
+At every node, hypotheses with the same last words are recombined into the best of them; a beam and a largest number
+bound the rest. Hypotheses are ranked by their score plus what the first pass thinks lies behind the node. What survives
+is a lattice again, expanded so that different histories stay apart, with every scorer's score on its arcs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from selfnorm.lattices.lattice import Floats, Ids, Lattice
+from selfnorm.rescoring.forest import Forest, plant
+from selfnorm.rescoring.histories import Histories, Unknown
+from selfnorm.rescoring.setting import Rescored, Setting
+from selfnorm.scorers.banks import Bank
+
+LEAST = 1e-3  # LM scale that the beam goes by
+HELD = 20_000  # rows in the banks before those that nobody needs are given back
+
+Columns = tuple[Ids, Ids, Floats, Ids, Ids, Ids]  # target, history, score, from which hypothesis, arc, history scored
+
+
+@dataclass(frozen=True)
+class Search:
+    """`order` words are compared in recombination, None: all; at most `most` hypotheses stay at a node, None: all;
+    `beam` is what a hypothesis may be worse than the best of its wave, in units of the LM scale."""
+
+    order: int | None = 4
+    most: int | None = 8
+    beam: float = 16.0
+
+
+def push_forward(
+    lattices: Sequence[Lattice],
+    banks: dict[str, Bank],
+    setting: Setting,
+    search: Search = Search(),  # noqa: B008  frozen
+    unknown: Unknown = Unknown(),  # noqa: B008  frozen
+    roots: Ids | None = None,
+) -> list[Rescored]:
+    """Every lattice expanded and scored; `roots` are rows of the banks to start from, else sentences start afresh."""
+    forest = plant(lattices, setting)
+    histories = Histories(list(banks.values()), forest.words, unknown, search.order)
+    push = Push(forest, histories, list(banks), setting, search)
+    start = histories.start(len(lattices)) if roots is None else histories.begin(roots)
+    push.run(start)
+    histories.drop_all_but(start[:0] if roots is None else start)
+    return push.expanded()
+
+
+class Push:
+    def __init__(
+        self, forest: Forest, histories: Histories, names: list[str], setting: Setting, search: Search
+    ) -> None:
+        self.forest, self.histories, self.names, self.setting, self.search = forest, histories, names, setting, search
+        self.arriving: list[list[Columns]] = [[] for _ in range(int(forest.wave.max()) + 1)]
+        self.beam = np.array([search.beam * max(setting.scale(lattice), LEAST) for lattice in forest.lattices])
+        self.node: list[Ids] = []  # of the hypotheses of each wave
+        self.into: list[tuple[Ids, Ids, Ids, Ids]] = []  # arcs into each wave: from, to, arc, history scored
+        self.count = 0  # hypotheses so far
+
+    def run(self, start: Ids) -> None:
+        none = np.full(len(start), -1)
+        self.arriving[0].append((self.forest.first_node[:-1], start, np.zeros(len(start)), none, none, none))
+        for wave, came in enumerate(self.arriving):
+            if not came:
+                continue
+            self.leave(*self.arrive(wave))
+            self.arriving[wave] = []
+            if self.histories.held > HELD and wave % 4 == 3:
+                waiting = [part[1] for later in self.arriving for part in later]
+                self.histories.drop_all_but(np.unique(np.concatenate(waiting)) if waiting else none[:0])
+
+    def arrive(self, wave: int) -> tuple[Ids, Ids, Floats, Ids]:
+        """Recombine and prune what came to the nodes of a wave; the hypotheses that go on."""
+        node, history, score, source, arc, scored = map(np.concatenate, zip(*self.arriving[wave]))
+        context = self.histories.contexts(history)
+        context[np.isin(node, self.forest.ends)] = 0  # nothing follows: all are one
+        order = np.lexsort((-score, context, node))
+        new = np.ones(len(order), bool)
+        new[1:] = (node[order][1:] != node[order][:-1]) | (context[order][1:] != context[order][:-1])
+        group = np.empty(len(order), np.int64)
+        group[order] = np.cumsum(new) - 1
+        best = order[new]  # of each group, groups sorted by node
+        kept = self._survivors(node[best], score[best])
+        number = np.full(len(best), -1)
+        number[kept] = self.count + np.arange(len(kept))
+        to = number[group]
+        there = np.flatnonzero((to >= 0) & (source >= 0))
+        self.into.append((source[there], to[there], arc[there], scored[there]))
+        self.node.append(node[best[kept]])
+        self.count += len(kept)
+        return node[best[kept]], history[best[kept]], score[best[kept]], number[kept]
+
+    def _survivors(self, node: Ids, score: Floats) -> Ids:
+        """Which of the hypotheses, sorted by node, stay within the beam and the number."""
+        tree = self.forest.tree[node]
+        promise = score + self.forest.behind[node]
+        top = np.full(len(self.forest.lattices), -np.inf)
+        np.maximum.at(top, tree, promise)
+        inside = promise >= top[tree] - self.beam[tree]
+        order = np.lexsort((-score, node))  # whatever else is rescored with it, a lattice comes out the same
+        if self.search.most is not None:
+            first = np.flatnonzero(np.r_[True, node[1:] != node[:-1]])
+            rank = np.arange(len(node)) - np.repeat(first, np.diff(np.r_[first, len(node)]))
+            inside[order] &= rank < self.search.most
+        return order[inside[order]]
+
+    def leave(self, node: Ids, history: Ids, score: Floats, number: Ids) -> None:
+        """Send every hypothesis down all arcs of its node."""
+        forest = self.forest
+        begin, fan = forest.bounds[node], forest.bounds[node + 1] - forest.bounds[node]
+        if not fan.sum():
+            return
+        which = np.repeat(np.arange(len(node)), fan)
+        arc = np.arange(len(which)) - np.repeat(np.cumsum(fan) - fan, fan) + begin[which]
+        after, scored = history[which], np.full(len(which), -1)
+        says = np.flatnonzero(forest.word[arc] >= 0)
+        if self.names and len(says):
+            there = self.histories.after(after[says], forest.word[arc[says]])
+            after[says] = scored[says] = there
+        reached = score[which] + forest.steady[arc] + forest.scale[arc] * self._lm(arc, scored)
+        target = forest.targets[arc]
+        wave = forest.wave[target]
+        order = np.argsort(wave, kind="stable")
+        columns = tuple(column[order] for column in (target, after, reached, number[which], arc, scored))
+        cuts = np.flatnonzero(np.diff(wave[order])) + 1
+        for part in zip(*(np.split(column, cuts) for column in columns)):
+            self.arriving[int(forest.wave[part[0][0]])].append(part)
+
+    def _lm(self, arc: Ids, scored: Ids) -> Floats:
+        lm = self.forest.lm[arc]
+        return self.setting.lm(lm, dict(zip(self.names, self.histories.told(scored, lm))), scored >= 0)
+
+    def expanded(self) -> list[Rescored]:
+        """What leads to an end, as one lattice for each that was given."""
+        alive = np.zeros(self.count, bool)
+        node = np.concatenate(self.node)
+        alive[np.isin(node, self.forest.ends)] = True
+        for source, to, _, _ in reversed(self.into):
+            alive[source[alive[to]]] = True
+        source, to, arc, scored = map(np.concatenate, zip(*self.into))
+        used = alive[source] & alive[to]
+        source, to, arc, scored = source[used], to[used], arc[used], scored[used]
+        tree = self.forest.tree[node]
+        by_tree = np.argsort(tree[to], kind="stable")
+        cuts = np.searchsorted(tree[to][by_tree], np.arange(len(self.forest.lattices) + 1))
+        hypotheses = np.flatnonzero(alive)
+        hypotheses = hypotheses[np.argsort(tree[hypotheses], kind="stable")]
+        place = np.empty(self.count, np.int64)
+        firsts = np.searchsorted(tree[hypotheses], np.arange(len(self.forest.lattices) + 1))
+        place[hypotheses] = np.arange(len(hypotheses)) - firsts[tree[hypotheses]]
+        found = []
+        for n, lattice in enumerate(self.forest.lattices):
+            here = by_tree[cuts[n] : cuts[n + 1]]
+            here = here[np.lexsort((place[to[here]], place[source[here]]))]
+            times = None
+            if lattice.times is not None:
+                times = lattice.times[node[hypotheses[firsts[n] : firsts[n + 1]]] - self.forest.first_node[n]]
+            arcs = arc[here] - self.forest.first_arc[n]
+            expanded = lattice.keep(arcs, place[source[here]], place[to[here]], times)
+            told = self.histories.told(scored[here], expanded.lm)
+            found.append(Rescored(expanded, dict(zip(self.names, told))))
+        return found

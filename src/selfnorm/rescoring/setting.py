@@ -1,0 +1,75 @@
+"""How a path's score is put together, and an utterance's lattice with the new scores of its arcs.
+
+total = acoustic + lm_scale ((1 - weight) lattice_lm + weight new) + word_penalty for each word
+
+`new` is the log of the per-word mixture of the neural model and the n-gram. With an `old` n-gram, whose scores the
+lattice's contain, `weight (new - old)` is added to the lattice's scores instead: the rest of them stays.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from selfnorm.lattices.lattice import Floats, Lattice
+
+NEURAL, NGRAM, OLD = "neural", "ngram", "old"  # the scorers there may be
+
+Scores = Mapping[str, Floats]  # of each scorer, arc by arc; 0 where an arc says nothing
+
+
+@dataclass(frozen=True)
+class Setting:
+    """None is what the lattice's header says."""
+
+    lm_scale: float | None = None
+    weight: float = 1.0
+    word_penalty: float | None = None
+    ngram_weight: float = 0.0
+
+    def scale(self, lattice: Lattice) -> float:
+        return lattice.scales.lm if self.lm_scale is None else self.lm_scale
+
+    def penalty(self, lattice: Lattice) -> float:
+        return lattice.scales.penalty if self.word_penalty is None else self.word_penalty
+
+    def new(self, scores: Scores) -> Floats:
+        """The mixture of the new scorers, word by word."""
+        if NGRAM not in scores or (NEURAL in scores and self.ngram_weight == 0):
+            return scores[NEURAL]
+        if NEURAL not in scores or self.ngram_weight == 1:
+            return scores[NGRAM]
+        with np.errstate(divide="ignore"):
+            return np.logaddexp(
+                np.log(1 - self.ngram_weight) + scores[NEURAL], np.log(self.ngram_weight) + scores[NGRAM]
+            )
+
+    def lm(self, lattice_lm: Floats, scores: Scores, says: npt.NDArray[np.bool_]) -> Floats:
+        """The language models' part; `says` are the arcs with a word or the end of the sentence."""
+        if self.weight == 0 or not scores:
+            return lattice_lm
+        change = np.where(says, self.new(scores), 0.0)
+        if OLD in scores:
+            return lattice_lm + self.weight * (change - scores[OLD])
+        return (1 - self.weight) * lattice_lm + self.weight * change if self.weight < 1 else change
+
+
+@dataclass(frozen=True)
+class Rescored:
+    """A lattice, its own or expanded so that histories differ, and what each scorer says of its arcs."""
+
+    lattice: Lattice
+    scores: Scores
+
+    @property
+    def says(self) -> npt.NDArray[np.bool_]:
+        return np.fromiter((word != "" for word in self.lattice.words), bool, self.lattice.arcs)
+
+    def lm(self, setting: Setting) -> Floats:
+        return setting.lm(self.lattice.lm, self.scores, self.says)
+
+    def totals(self, setting: Setting) -> Floats:
+        """The score of each arc; a path's is their sum."""
+        scale, penalty = setting.scale(self.lattice), setting.penalty(self.lattice)
+        return self.lattice.steady + scale * self.lm(setting) + penalty * self.lattice.is_word

@@ -1,0 +1,163 @@
+"""Every algorithm against every path: the definition is a sum over one path, with whole sentences scored at once."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small import lattices, neural, ngram, paths
+
+from selfnorm.lattices.lattice import SILENT
+from selfnorm.lattices.paths import best, n_best, words_of
+from selfnorm.rescoring import NEURAL, NGRAM, OLD, Rescorer, Search, Setting, Unknown
+from selfnorm.rescoring.exact import exact
+from selfnorm.rescoring.push_forward import push_forward
+from selfnorm.scorers.banks import bank
+from selfnorm.vocabulary import END
+
+UNLIMITED = Search(order=None, most=None, beam=float("inf"))
+
+
+@pytest.fixture(scope="module")
+def scorers(tmp_path_factory):
+    first, second = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
+    return {NEURAL: neural(), NGRAM: ngram(first), OLD: ngram(second, order=2, seed=5)}
+
+
+def by_hand(lattice, arcs, scorers, setting, unknown):
+    """The score of one path, from the formula."""
+    words = words_of(lattice, arcs)
+    events = [arc for arc in arcs if lattice.words[arc] not in (SILENT, END)]
+    told = {name: np.array(scorer.score(words)) for name, scorer in scorers.items()}  # words and </s>
+    lms = [lattice.lm[arc] for arc in events] + [sum(lattice.lm[arc] for arc in arcs if lattice.words[arc] == END)]
+    for name, scorer in scorers.items():
+        for n, word in enumerate(words):
+            if word not in scorer.vocabulary:
+                told[name][n] = lms[n] if unknown.keep else told[name][n] + unknown.penalty
+    v = setting.ngram_weight
+    new = np.log((1 - v) * np.exp(told[NEURAL]) + v * np.exp(told[NGRAM])) if NGRAM in told else told[NEURAL]
+    old = sum(lattice.lm[arc] for arc in arcs)
+    lm = (1 - setting.weight) * old + setting.weight * new.sum()
+    if OLD in told:
+        lm = old + setting.weight * (new.sum() - told[OLD].sum())
+    scale = lattice.scales.lm if setting.lm_scale is None else setting.lm_scale
+    penalty = lattice.scales.penalty if setting.word_penalty is None else setting.word_penalty
+    return lattice.acoustic[list(arcs)].sum() + scale * lm + penalty * len(words)
+
+
+SETTINGS = [
+    (Setting(), Unknown(), (NEURAL,)),
+    (Setting(weight=0.4, lm_scale=2.0, word_penalty=-0.5), Unknown(penalty=-2.0), (NEURAL,)),
+    (Setting(weight=0.7, ngram_weight=0.3), Unknown(), (NEURAL, NGRAM)),
+    (Setting(weight=0.5, ngram_weight=0.3), Unknown(), (NEURAL, NGRAM, OLD)),
+]
+
+
+@pytest.mark.parametrize(("setting", "unknown", "names"), SETTINGS, ids=range(len(SETTINGS)))
+@settings(max_examples=125)
+@given(lattice=lattices(end=False))
+def test_unlimited_push_forward_is_exact_is_the_best_of_all_paths(scorers, setting, unknown, names, lattice):
+    chosen = {name: scorers[name] for name in names}
+    every = [by_hand(lattice, arcs, chosen, setting, unknown) for arcs in paths(lattice)]
+    score, path = exact(lattice, chosen, setting, unknown)
+    assert score == pytest.approx(max(every), abs=1e-4)
+    assert path.totals(setting).sum() == pytest.approx(score, abs=1e-6)
+    pushed = push_forward([lattice], {name: bank(each) for name, each in chosen.items()}, setting, UNLIMITED, unknown)
+    found = best(pushed[0].lattice, pushed[0].totals(setting))
+    assert found.score == pytest.approx(score, abs=1e-4)
+    if len(every) == 1 or np.diff(np.sort(np.unique(np.round(every, 6)))[-2:]).min(initial=1) > 1e-3:
+        assert words_of(pushed[0].lattice, found.arcs) == words_of(path.lattice, range(path.lattice.arcs))
+
+
+@settings(max_examples=60)
+@given(lattice=lattices())
+def test_the_end_of_the_sentence_may_stand_in_the_lattice(scorers, lattice):
+    """`keep` gives unknown words the lattice's score; `</s>` on an arc of its own carries the lattice's."""
+    chosen, setting, unknown = {NEURAL: scorers[NEURAL]}, Setting(weight=0.6), Unknown(keep=True)
+    every = [by_hand(lattice, arcs, chosen, setting, unknown) for arcs in paths(lattice)]
+    assert exact(lattice, chosen, setting, unknown)[0] == pytest.approx(max(every), abs=1e-4)
+    pushed = push_forward([lattice], {NEURAL: bank(chosen[NEURAL])}, setting, UNLIMITED, unknown)[0]
+    assert best(pushed.lattice, pushed.totals(setting)).score == pytest.approx(max(every), abs=1e-4)
+
+
+@settings(max_examples=30)
+@given(lattice=lattices())
+def test_weight_0_is_the_first_pass_under_any_algorithm(scorers, lattice):
+    first = best(lattice)
+    for algorithm in ("push_forward", "path_cover", "exact"):
+        rescorer = Rescorer({NEURAL: scorers[NEURAL]}, Setting(weight=0), algorithm, UNLIMITED)
+        (done,) = rescorer.rescore([lattice])
+        found = best(done.lattice, done.totals(rescorer.setting))
+        assert found.score == pytest.approx(first.score, abs=1e-9)
+        if len({path.score for path in n_best(lattice, 2)}) == 2:
+            assert words_of(done.lattice, found.arcs) == words_of(lattice, first.arcs)
+
+
+@settings(max_examples=40)
+@given(group=st.lists(lattices(), min_size=2, max_size=5))
+def test_lattices_together_are_lattices_alone(scorers, group):
+    setting, search = Setting(weight=0.5), Search(order=1, most=2, beam=3.0)
+    together = push_forward(group, {NEURAL: bank(scorers[NEURAL], budget=3)}, setting, search)
+    for lattice, joint in zip(group, together):
+        (alone,) = push_forward([lattice], {NEURAL: bank(scorers[NEURAL])}, setting, search)
+        assert alone.lattice.words == joint.lattice.words
+        np.testing.assert_array_equal(alone.lattice.targets, joint.lattice.targets)
+        np.testing.assert_allclose(alone.scores[NEURAL], joint.scores[NEURAL], atol=1e-5)
+
+
+@settings(max_examples=60)
+@given(lattice=lattices())
+def test_pruned_paths_carry_true_scores_and_the_number_bounds_them(scorers, lattice):
+    """Recombination on the last words changes scores after the next word at most: on the path of the winner none."""
+    setting, search = Setting(weight=0.5), Search(order=1, most=1, beam=2.0)
+    (done,) = push_forward([lattice], {NEURAL: bank(scorers[NEURAL])}, setting, search)
+    exact_score = exact(lattice, {NEURAL: scorers[NEURAL]}, setting)[0]
+    found = best(done.lattice, done.totals(setting))
+    truth = by_hand(done.lattice, found.arcs, {NEURAL: scorers[NEURAL]}, setting, Unknown())
+    assert found.score == pytest.approx(truth, abs=1e-4)
+    assert found.score <= exact_score + 1e-4
+    assert done.lattice.nodes <= lattice.nodes + 1  # one hypothesis at a node, and one more node for </s>
+
+
+@pytest.mark.parametrize("name", ["lstm", "transformer"])
+@settings(max_examples=30)
+@given(lattice=lattices())
+def test_path_cover_gives_every_arc_its_word_on_the_best_path_through_it(name, lattice):
+    scorer = neural(name)
+    rescorer = Rescorer({NEURAL: scorer}, Setting(weight=1.0), "path_cover")
+    (done,) = rescorer.rescore([lattice])
+    totals = done.lattice.total()
+    through = {}
+    for arcs in paths(done.lattice):
+        for arc in arcs:
+            through.setdefault(arc, []).append((sum(totals[list(arcs)]), arcs))
+    for arc, word in enumerate(done.lattice.words):
+        if word == SILENT:
+            assert done.scores[NEURAL][arc] == 0
+            continue
+        top = max(score for score, _ in through[arc])
+        events = [
+            [each for each in arcs if done.lattice.words[each] != SILENT]
+            for score, arcs in through[arc]
+            if score > top - 1e-9
+        ]
+        said = [scorer.score(words_of(done.lattice, each))[each.index(arc)] for each in events]
+        assert min(abs(np.array(said) - done.scores[NEURAL][arc])) < 1e-4
+
+
+@pytest.mark.parametrize("histories", ["sentences", "streams"])
+def test_a_transformer_can_be_pushed_forward_too(histories):
+    scorer, setting = neural("transformer", histories), Setting(weight=0.8)
+    group = [_drawn(seed) for seed in range(4)]
+    for lattice, done in zip(group, Rescorer({NEURAL: scorer}, setting, "push_forward", UNLIMITED).rescore(group)):
+        score = exact(lattice, {NEURAL: scorer}, setting)[0]
+        assert best(done.lattice, done.totals(setting)).score == pytest.approx(score, abs=1e-4)
+
+
+def _drawn(seed):
+    from selfnorm.lattices.lattice import assemble
+
+    rng = np.random.default_rng(seed)
+    arcs = [(0, 1, "w0"), (0, 1, "w1"), (1, 2, "w2"), (1, 3, "w3"), (2, 3, "w4"), (0, 2, "w1"), (2, 3, "")]
+    columns = {"acoustic": rng.normal(0, 3, 7), "lm": rng.normal(-2, 1, 7)}
+    sources, targets, words = zip(*arcs)
+    return assemble(f"u{seed}", nodes=4, start=0, end=3, sources=sources, targets=targets, words=words, **columns)
