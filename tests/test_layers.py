@@ -21,7 +21,7 @@ LAYERS = [
     "functional",
     "criteria models optim distributed",
     "output",
-    "corpus samplers lattices ngrams",
+    "corpus samplers lattices ngrams bootstrap",
     "registry recipe vocabulary noise ops wer report manifest tensorfile",
     "files",
 ]

@@ -10,8 +10,10 @@ from selfnorm.cli.evaluate import evaluate
 from selfnorm.cli.ngram import ManyThresholds, ngram
 from selfnorm.cli.options import tell
 from selfnorm.cli.prepare import prepare
+from selfnorm.cli.rescore import rescore
 from selfnorm.cli.score import score
 from selfnorm.cli.train import train
+from selfnorm.cli.wer import wer
 
 app = typer.Typer(
     name="selfnorm",
@@ -21,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for verb in (demo, prepare, train, evaluate, score):
+for verb in (demo, prepare, train, evaluate, score, rescore, wer):
     app.command()(verb)
 app.command(cls=ManyThresholds)(ngram)
 

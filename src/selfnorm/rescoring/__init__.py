@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from selfnorm.lattices.lattice import Lattice
 from selfnorm.lattices.nbest import NBest
 from selfnorm.registry import named
@@ -43,7 +45,7 @@ class Rescorer:
             if self.scorers:
                 yield from self._run(lattices, isinstance(group[0], NBest))
             else:
-                yield from (Rescored(lattice, {}) for lattice in lattices)
+                yield from (Rescored(lattice, {}, lattice, np.arange(lattice.arcs)) for lattice in lattices)
 
     def carry_over(self, items: Items, speaker: Callable[[str], str]) -> Iterator[Rescored]:
         """Every utterance begins where the best path of its speaker's last one ended; in another order, then."""

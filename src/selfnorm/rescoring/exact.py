@@ -86,5 +86,6 @@ def exact(
         silent = lattice.words[arc] == SILENT
         rows.append(dict.fromkeys(scorers, 0.0) if silent else teller.told(history, float(lattice.lm[arc])))
         history, node = before, int(lattice.sources[arc])
-    path = subset(lattice, np.array(arcs[::-1], np.int64))
-    return final, Rescored(path, {name: np.array([row[name] for row in rows[::-1]]) for name in scorers})
+    kept = np.array(arcs[::-1], np.int64)
+    told = {name: np.array([row[name] for row in rows[::-1]]) for name in scorers}
+    return final, Rescored(subset(lattice, kept), told, lattice, kept)

@@ -34,7 +34,7 @@ class Histories:
         self.parent = np.zeros(1, np.int64)
         self.word = np.full(1, -1)
         self.recent = np.zeros((1, order or 0), np.int64)  # the last words' numbers plus 1, latest first
-        self.rows = np.full((1, len(banks)), -1)  # in each bank; -1: no step was made yet, -2: dropped again
+        self.rows = np.full((1, len(banks)), -1)  # in each bank; -1: no step was made, or it was dropped
         self.scores = np.zeros((1, len(banks)))
         self.children: dict[int, int] = {}
 
@@ -63,10 +63,11 @@ class Histories:
         return found[inverse]
 
     def step(self, histories: Ids) -> None:
-        """Let the scorers take the step into histories that have not had it."""
-        waiting = np.unique(histories[self.rows[histories, 0] == -1])
+        """Let the scorers take the step into histories that have not had it, after those that they continue."""
+        waiting = np.unique(histories[self.rows[histories, 0] < 0])
         if len(waiting):
             parents, words = self.parent[waiting], self.word[waiting]
+            self.step(parents)
             for n, bank in enumerate(self.banks):
                 self.rows[waiting, n] = bank.grow(self.rows[parents, n], words)
 
@@ -78,14 +79,14 @@ class Histories:
         return (recent * MULTIPLIERS[: self.order]).sum(1, dtype=np.uint64)
 
     def drop_all_but(self, histories: Ids) -> None:
-        """Give back the rows of all histories but these and the ones that they continue."""
-        kept = np.zeros(self.size, bool)
+        """Give back the rows of all histories but these, the ones that they continue, and the starts of sentences."""
+        kept = self.word[: self.size] < 0
         kept[histories] = True
         kept[self.parent[histories]] = True
         gone = np.flatnonzero(~kept & (self.rows[: self.size, 0] >= 0)) if self.banks else np.zeros(0, np.int64)
         for n, bank in enumerate(self.banks):
             bank.drop(self.rows[gone, n])
-        self.rows[gone] = -2
+        self.rows[gone] = -1
 
     @property
     def held(self) -> int:

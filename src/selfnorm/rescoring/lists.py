@@ -1,7 +1,5 @@
 """N-best lists as lattices: a tree of prefixes, so that what hypotheses share is scored once."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from selfnorm.lattices.lattice import Lattice, Scales
@@ -41,12 +39,3 @@ def tree(nbest: NBest) -> Lattice:
         extra={NUMBER: (*[""] * inner, *map(str, range(len(ends))))},
     )
     return lattice.keep(np.arange(lattice.arcs), lattice.sources, lattice.targets, None)
-
-
-def best_first(nbest: NBest, totals: dict[int, float], extra: dict[int, dict[str, float]]) -> NBest:
-    """The list in the order of new scores, which are kept with what is said besides of each hypothesis."""
-    order = sorted(totals, key=lambda n: -totals[n])
-    renewed = [
-        replace(nbest.hypotheses[n], extra={**nbest.hypotheses[n].extra, **extra[n], "score": totals[n]}) for n in order
-    ]
-    return replace(nbest, hypotheses=tuple(renewed))

@@ -72,5 +72,5 @@ def path_cover(
             vocabulary = scorers[name].vocabulary
             strange = np.fromiter((word != SILENT and word not in vocabulary for word in lattice.words), bool)
             column[strange] = lattice.lm[strange] if unknown.keep else column[strange] + unknown.penalty
-        found.append(Rescored(lattice, columns))
+        found.append(Rescored(lattice, columns, lattice, np.arange(lattice.arcs)))
     return found

@@ -46,7 +46,7 @@ def push_forward(
     push = Push(forest, histories, list(banks), setting, search)
     start = histories.start(len(lattices)) if roots is None else histories.begin(roots)
     push.run(start)
-    histories.drop_all_but(start[:0] if roots is None else start)
+    histories.drop_all_but(start[:0])  # what the caller gave stays his
     return push.expanded()
 
 
@@ -162,5 +162,5 @@ class Push:
             arcs = arc[here] - self.forest.first_arc[n]
             expanded = lattice.keep(arcs, place[source[here]], place[to[here]], times)
             told = self.histories.told(scored[here], expanded.lm)
-            found.append(Rescored(expanded, dict(zip(self.names, told))))
+            found.append(Rescored(expanded, dict(zip(self.names, told)), lattice, arcs))
         return found

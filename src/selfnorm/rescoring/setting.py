@@ -7,12 +7,13 @@ lattice's contain, `weight (new - old)` is added to the lattice's scores instead
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from selfnorm.lattices.lattice import Floats, Lattice
+from selfnorm.lattices.lattice import Floats, Ids, Lattice, Scales
+from selfnorm.lattices.paths import subset, through_each
 
 NEURAL, NGRAM, OLD = "neural", "ngram", "old"  # the scorers there may be
 
@@ -57,10 +58,12 @@ class Setting:
 
 @dataclass(frozen=True)
 class Rescored:
-    """A lattice, its own or expanded so that histories differ, and what each scorer says of its arcs."""
+    """A lattice, the given one or expanded so that histories differ, and what each scorer says of its arcs."""
 
     lattice: Lattice
     scores: Scores
+    given: Lattice  # every path of which ends with `</s>`
+    arcs: Ids  # of the given lattice, for each arc
 
     @property
     def says(self) -> npt.NDArray[np.bool_]:
@@ -73,3 +76,20 @@ class Rescored:
         """The score of each arc; a path's is their sum."""
         scale, penalty = setting.scale(self.lattice), setting.penalty(self.lattice)
         return self.lattice.steady + scale * self.lm(setting) + penalty * self.lattice.is_word
+
+    def replaced(self, setting: Setting) -> Lattice:
+        """The given lattice, as far as paths were kept, with the new scores in the place of its own."""
+        totals, lm = self.totals(setting), self.lm(setting)
+        through, _, _ = through_each(self.lattice, totals)
+        order = np.lexsort((-through, self.arcs))
+        kept, first = np.unique(self.arcs[order], return_index=True)
+        column = self.given.lm.copy()
+        column[kept] = lm[order[first]]
+        return subset(replace(self.given, lm=column, scales=self.scales(setting)), kept)
+
+    def expanded(self, setting: Setting) -> Lattice:
+        """The expanded lattice with the new scores in the place of its own."""
+        return replace(self.lattice, lm=self.lm(setting), scales=self.scales(setting))
+
+    def scales(self, setting: Setting) -> Scales:
+        return replace(self.lattice.scales, lm=setting.scale(self.lattice), penalty=setting.penalty(self.lattice))

@@ -1,0 +1,294 @@
+"""`selfnorm wer`: word error rates, how sure they are, and where the errors are."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from selfnorm.cli.options import Debug, Json, tell
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from selfnorm.bootstrap import Comparison, Interval
+    from selfnorm.wer import Errors
+
+Words = Mapping[str, tuple[str, ...]]  # of each utterance
+
+SHOWN = 40  # sets in a table; beyond, those with the most words
+
+
+@dataclass(frozen=True)
+class Row:
+    """A set of utterances, or all of them."""
+
+    errors: "Errors"
+    interval: "Interval | None"  # None: no words
+    oracle: "Errors | None" = None
+    other: "Errors | None" = None
+    comparison: "Comparison | None" = None
+
+    def fields(self) -> dict[str, Any]:
+        """The keys that scripts rely on."""
+        found = {**_counts(self.errors), "interval": self.interval and [self.interval.low, self.interval.high]}
+        if self.oracle:
+            found["oracle"] = _counts(self.oracle)
+        if self.other:
+            found["against"] = _counts(self.other)
+        if other := self.comparison:
+            found["difference"] = other.difference
+            found["difference_interval"] = [other.interval.low, other.interval.high]
+            found["p"] = other.p
+        return found
+
+
+def wer(
+    references: Annotated[Path, typer.Argument(help="What was said: Kaldi text, .trn, CTM or JSONL; plain or packed.")],
+    hypotheses: Annotated[Path, typer.Argument(help="What was heard, in any of these; of n-best lists, the first.")],
+    against: Annotated[
+        Path | None, typer.Option(help="Another system's hypotheses, to compare with.", show_default=False)
+    ] = None,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Count utterances without a hypothesis as deletions.")
+    ] = False,
+    speakers: Annotated[
+        Path | None, typer.Option(help="Kaldi's utt2spk: sets are speakers.", show_default=False)
+    ] = None,
+    by_speaker: Annotated[
+        bool, typer.Option("--by-speaker", help="Intervals and p for other speakers, not other utterances.")
+    ] = False,
+    oracle: Annotated[
+        list[Path] | None, typer.Option(help="Lattices or n-best lists: what is the least?", show_default=False)
+    ] = None,
+    words: Annotated[
+        Path | None, typer.Option(help="Kaldi's words.txt, for Kaldi's lattices.", show_default=False)
+    ] = None,
+    worst: Annotated[int, typer.Option(help="How many utterances to show.", min=0)] = 3,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Count word errors as NIST's sclite does: per set and in all, with intervals; alone or against another system.
+
+    A set is what comes before the first _ of an utterance's name, or before the first - where there is no _.
+    """
+    from selfnorm.lattices.transcripts import read
+
+    if by_speaker and speakers is None:
+        raise ValueError("--by-speaker needs to know the speakers; give --speakers utt2spk")
+    said = read(references)
+    heard, unheard, unknown = _match(said, read(hypotheses, "hypothesis"), references, hypotheses, allow_missing)
+    other = _match(said, read(against, "hypothesis"), references, against, allow_missing)[0] if against else None
+    nearest, broken = _nearest(said, oracle, words, references, allow_missing) if oracle else (None, 0)
+    sets = _speakers(said, speakers) if speakers else {name: set_of(name) for name in said}
+    rows, total = score(said, heard, other, nearest, sets, by_speaker)
+    if json:
+        found = total.fields() | {"missing": unheard, "left_out": unknown}
+        print(dumps(found | {"sets": {name: row.fields() for name, row in rows.items()}}, allow_nan=False))
+    else:
+        from selfnorm.cli.alignment import show_changed, show_worst, terminal
+
+        console = terminal()
+        _show(console, rows, total, "speaker" if speakers else "set", against)
+        if other is not None:
+            show_changed(console, said, heard, other, worst)
+        else:
+            show_worst(console, said, heard, worst)
+    if broken:
+        raise typer.Exit(1)
+
+
+def set_of(utterance: str) -> str:
+    """By its name: Kaldi's begin with the speaker, those of several test sets with the set."""
+    return utterance.split("_" if "_" in utterance else "-", 1)[0]
+
+
+def score(
+    said: Words,
+    heard: Words,
+    other: Words | None = None,
+    nearest: "Mapping[str, Errors] | None" = None,
+    sets: Mapping[str, str] | None = None,
+    by_speaker: bool = False,
+) -> tuple[dict[str, Row], Row]:
+    """A row for each set, where there are several, and one for all, for which `by_speaker` draws whole sets."""
+    from selfnorm.bootstrap import bootstrap, compare
+    from selfnorm.wer import Errors, count
+
+    errors = {name: count(words, heard[name]) for name, words in said.items()}
+    others = {name: count(words, other[name]) for name, words in said.items()} if other is not None else None
+
+    def row(names: Sequence[str], groups: Sequence[str] | None = None) -> Row:
+        here = [errors[name] for name in names]
+        total = sum(here, Errors())
+        least = sum((nearest[name] for name in names), Errors()) if nearest is not None else None
+        interval = bootstrap(here, groups=groups) if total.words else None
+        if others is None:
+            return Row(total, interval, least)
+        there = [others[name] for name in names]
+        comparison = compare(here, there, groups=groups) if total.words else None
+        return Row(total, interval, least, sum(there, Errors()), comparison)
+
+    names = list(said)
+    if sets is None:
+        return {}, row(names)
+    parts: dict[str, list[str]] = {}
+    for name in names:
+        parts.setdefault(sets[name], []).append(name)
+    several = 1 < len(parts) < len(names)  # a set for each utterance says nothing
+    rows = {part: row(parts[part]) for part in sorted(parts)} if several else {}
+    return rows, row(names, [sets[name] for name in names] if by_speaker else None)
+
+
+def _counts(errors: "Errors") -> dict[str, Any]:
+    return {
+        "wer": 100 * errors.rate if errors.words or not errors.total else None,
+        "substitutions": errors.substitutions,
+        "deletions": errors.deletions,
+        "insertions": errors.insertions,
+        "words": errors.words,
+        "utterances": errors.utterances,
+        "wrong": errors.wrong,
+    }
+
+
+def _match(said: Words, heard: Words, references: Path, hypotheses: Path, allow: bool) -> tuple[Words, int, int]:
+    """A hypothesis for each reference, how many were missing, and how many had no reference and are left out."""
+    unheard = [name for name in said if name not in heard]
+    unknown = [name for name in heard if name not in said]
+    if len(unheard) == len(said):
+        raise ValueError(
+            f"{hypotheses}: has {_some(unknown)} where {references} has {_some(unheard)}, and no utterance in common "
+            "with it; give both the same names"
+        )
+    if unheard and not allow:
+        raise ValueError(
+            f"{hypotheses}: {len(unheard):,} of the {len(said):,} utterances in {references} are missing: "
+            f"{_some(unheard)}; add them, or count their words as deletions with --allow-missing"
+        )
+    if unknown and not allow:
+        raise ValueError(
+            f"{hypotheses}: {len(unknown):,} utterances have no reference in {references}: {_some(unknown)}; "
+            "add one for each, or leave them out with --allow-missing"
+        )
+    if unheard:
+        tell(f"{hypotheses}: {len(unheard):,} utterances are missing; their words count as deletions")
+    if unknown:
+        tell(f"{hypotheses}: {len(unknown):,} utterances have no reference; they are left out")
+    return {name: heard.get(name, ()) for name in said}, len(unheard), len(unknown)
+
+
+def _some(names: Sequence[str], number: int = 3) -> str:
+    return ", ".join(names[:number]) + (" …" if len(names) > number else "")
+
+
+def _speakers(said: Words, path: Path) -> Mapping[str, str]:
+    """Kaldi's utt2spk reads like a text: an utterance and one word."""
+    from selfnorm.lattices.transcripts import read
+
+    found = read(path)
+    for name in said:
+        if len(found.get(name, ())) != 1:
+            raise ValueError(
+                f"{path}: utterance {name} has {len(found.get(name, ()))} speakers; give each utterance one, "
+                "on a line of its own"
+            )
+    return {name: found[name][0] for name in said}
+
+
+def _nearest(
+    said: Words, paths: list[Path], words: Path | None, references: Path, allow: bool
+) -> "tuple[Mapping[str, Errors], int]":
+    """The fewest errors in each utterance's lattice or list, and how many of these were broken."""
+    from selfnorm import lattices
+    from selfnorm.lattices.broken import Broken
+    from selfnorm.lattices.nbest import NBest
+    from selfnorm.lattices.oracle import oracle, oracle_nbest
+    from selfnorm.wer import count
+
+    found: dict[str, Errors] = {}
+    broken = 0
+    for each in lattices.read(paths, words=words):
+        if isinstance(each, Broken):
+            tell(each.sentence)
+            broken += 1
+        elif each.utterance in said:
+            reference = said[each.utterance]
+            nearest = oracle_nbest(each, reference) if isinstance(each, NBest) else oracle(each, reference)
+            found[each.utterance] = nearest.errors
+    absent = [name for name in said if name not in found]
+    if absent and not allow and not broken:
+        raise ValueError(
+            f"{paths[0]}: {len(absent):,} of the {len(said):,} utterances in {references} have no lattice: "
+            f"{_some(absent)}; add them, or count their words as deletions with --allow-missing"
+        )
+    if absent:
+        tell(f"{paths[0]}: {len(absent):,} utterances have no lattice; in the oracle their words count as deletions")
+    return {name: found.get(name) or count(reference, ()) for name, reference in said.items()}, broken
+
+
+def _show(console: "Console", rows: Mapping[str, Row], total: Row, kind: str, against: Path | None) -> None:
+    for line in kaldi_lines(total.errors):
+        console.print(line, highlight=False, markup=False)
+    shown = sorted(rows, key=lambda name: -rows[name].errors.words)[:SHOWN]
+    listed = [(name, rows[name]) for name in rows if name in shown]
+    if len(shown) < len(rows):
+        kind = f"{kind} ({SHOWN} of {len(rows)}, those with the most words; all with --json)"
+    columns = [kind, "utterances", "words", "sub", "del", "ins", "WER %", "95 % interval"]
+    draw_table(
+        console, [*columns, *(["oracle %"] if total.oracle else [])], map(_cells, listed), _cells(("all", total))
+    )
+    if against is not None:
+        columns = [kind, "WER %", "against", "difference", "95 % interval", "p"]
+        console.print(f"against {against}", highlight=False, markup=False, soft_wrap=True)
+        draw_table(console, columns, map(compared, listed), compared(("all", total)))
+
+
+def kaldi_lines(errors: "Errors") -> Iterator[str]:
+    """As Kaldi's compute-wer prints them; scripts that look for these lines find them."""
+    e = errors
+    counts = f"{e.total} / {e.words}, {e.insertions} ins, {e.deletions} del, {e.substitutions} sub"
+    yield f"%WER {100 * e.rate:.2f} [ {counts} ]"
+    yield f"%SER {100 * e.wrong / max(1, e.utterances):.2f} [ {e.wrong} / {e.utterances} ]"
+
+
+def draw_table(console: "Console", columns: list[str], rows: Iterable[list[str]], last: list[str]) -> None:
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(*columns[:1], box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns[1:]:
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(escape(row[0]), *row[1:])
+    table.add_section()
+    table.add_row(*last, style="bold")
+    console.print(table)
+
+
+def _cells(named: tuple[str, Row]) -> list[str]:
+    name, row = named
+    e = row.errors
+    counts = (e.utterances, e.words, e.substitutions, e.deletions, e.insertions)
+    cells = [name, *(f"{count:,}" for count in counts), f"{100 * e.rate:.2f}", _interval(row.interval)]
+    return cells if row.oracle is None else [*cells, f"{100 * row.oracle.rate:.2f}"]
+
+
+def compared(named: tuple[str, Row]) -> list[str]:
+    """Green where the difference is for us, red where it is for the other; plain where it may be chance."""
+    name, row = named
+    other = f"{100 * row.other.rate:.2f}" if row.other else ""
+    found = row.comparison
+    if found is None:
+        return [name, f"{100 * row.errors.rate:.2f}", other, "", "", ""]
+    colour = "" if found.p >= 0.05 else "[green]" if found.difference < 0 else "[red]"
+    p = "< 0.001" if found.p < 0.001 else f"{found.p:.3f}"
+    difference = f"{colour}{found.difference:+.2f}"
+    return [name, f"{100 * row.errors.rate:.2f}", other, difference, _interval(found.interval, "+"), f"{colour}{p}"]
+
+
+def _interval(interval: "Interval | None", sign: str = "") -> str:
+    return f"{interval.low:{sign}.2f} … {interval.high:{sign}.2f}" if interval else ""

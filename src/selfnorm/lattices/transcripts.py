@@ -1,0 +1,178 @@
+"""What was said and what was heard: utterances and their words, in the forms that recognisers and scorers exchange.
+
+    Kaldi text    utterance word word ...
+    .trn          word word ... (utterance)
+    CTM           utterance channel start duration word [confidence], words in any order of time
+    JSONL         {"utt": ..., "text" or "ref" or "hyp": "word word ..."}, or an n-best list: its first hypothesis
+
+A file is known by its lines, not by its name, and may be packed. An utterance without words is an utterance.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from selfnorm.files import atomic
+from selfnorm.lattices.packed import lines
+
+What = Literal["reference", "hypothesis"]
+Transcripts = dict[str, tuple[str, ...]]
+Line = tuple[int, bytes]
+
+KEYS: dict[What, tuple[str, ...]] = {"reference": ("ref", "text"), "hypothesis": ("hyp", "text")}
+
+_JSON = re.compile(rb"\s*\{\s*[\"}]")
+_TRN = re.compile(rb"(?:^|.*\s)\(([^()\s]+)\)\s*$")
+_CTM = re.compile(rb"\s*\S+\s+\S+\s+(?=\S*\.|\S+\s+\S*\.)[\d.]+\s+[\d.]+\s+\S+(\s+[-+.\deE]+)?(\s+\S+){0,2}\s*$")
+_ALTERNATIVES = {b"{", b"}", b"<ALT_BEGIN>", b"<ALT>", b"<ALT_END>"}
+
+
+class Spoken(NamedTuple):
+    """A word and when it was said: a line of a CTM file."""
+
+    utterance: str
+    start: float  # seconds
+    duration: float
+    word: str
+    confidence: float | None = None
+
+
+def read(path: Path, what: What = "reference") -> Transcripts:
+    """The words of each utterance; `what` says which of the texts in a JSONL file is meant."""
+    if not path.is_file():
+        raise ValueError(f"{path}: there is no such file; give a transcript: Kaldi text, .trn, CTM or JSONL")
+    full = [(number, line) for number, line in lines(path) if line.strip() and not line.startswith(b";;")]
+    if not full:
+        raise ValueError(f"{path}: is empty; a transcript has a line for each utterance")
+    if _JSON.match(full[0][1]):
+        return _collect(path, full, lambda line: _json(line, what))
+    if _most(_CTM, full):
+        return _ctm(path, full)
+    return _collect(path, full, _trn if _most(_TRN, full) else _text)
+
+
+def write_text(path: Path, transcripts: Mapping[str, Iterable[str]]) -> None:
+    """Kaldi's form."""
+    _write(path, (" ".join((utterance, *words)) for utterance, words in transcripts.items()))
+
+
+def write_trn(path: Path, transcripts: Mapping[str, Iterable[str]]) -> None:
+    """NIST's form, for sclite."""
+    _write(path, (" ".join((*words, f"({utterance})")) for utterance, words in transcripts.items()))
+
+
+def write_ctm(path: Path, rows: Iterable[Spoken]) -> None:
+    """Words with their times, in the order given; the channel is 1."""
+    _write(path, map(_ctm_line, rows))
+
+
+def _ctm_line(row: Spoken) -> str:
+    confidence = "" if row.confidence is None else f" {row.confidence:.3f}"
+    return f"{row.utterance} 1 {row.start:.2f} {row.duration:.2f} {row.word}{confidence}"
+
+
+def _write(path: Path, rows: Iterable[str]) -> None:
+    with atomic(path) as file:
+        for row in rows:
+            file.write(f"{row}\n".encode())
+
+
+def _most(form: re.Pattern[bytes], full: list[Line]) -> bool:
+    """Whether over half the lines have a form: one that has it by chance, or has lost it, does not decide."""
+    return 2 * sum(form.match(line) is not None for _, line in full) > len(full)
+
+
+def _collect(path: Path, full: list[Line], parse: Callable[[bytes], tuple[str, list[bytes]]]) -> Transcripts:
+    """One utterance for each line."""
+    found: Transcripts = {}
+    seen: dict[str, int] = {}
+    for number, line in full:
+        try:
+            utterance, words = parse(line)
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: {error}") from None
+        if utterance in seen:
+            raise ValueError(f"{path}:{number}: utterance {utterance} is also on line {seen[utterance]}; keep one")
+        seen[utterance] = number
+        found[utterance] = tuple(word.decode() for word in words)
+    return found
+
+
+def _text(line: bytes) -> tuple[str, list[bytes]]:
+    utterance, *words = line.split()
+    return utterance.decode(), words
+
+
+def _trn(line: bytes) -> tuple[str, list[bytes]]:
+    match = _TRN.match(line)
+    if match is None:
+        raise ValueError(
+            "the line does not end with the name of its utterance in brackets, as others do; add it: (name)"
+        )
+    words = line[: match.start(1) - 1].split()
+    _refuse_alternatives(words)
+    return match[1].decode(), words
+
+
+def _refuse_alternatives(words: Iterable[bytes]) -> None:
+    if marks := _ALTERNATIVES.intersection(words):
+        raise ValueError(f"{min(marks).decode()} marks alternatives, which are not read; keep one of them")
+
+
+def _ctm(path: Path, full: list[Line]) -> Transcripts:
+    spoken: dict[str, list[tuple[float, int, str]]] = {}
+    for number, line in full:
+        try:
+            fields = line.split()
+            _refuse_alternatives(fields[1:])
+            if _CTM.match(line) is None:
+                raise ValueError("not a line of a CTM file, as others are: utterance channel start duration word")
+            row = (_seconds(fields[2]), number, fields[4].decode())
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: {error}") from None
+        spoken.setdefault(fields[0].decode(), []).append(row)
+    return {utterance: tuple(word for _, _, word in sorted(rows)) for utterance, rows in spoken.items()}
+
+
+def _seconds(field: bytes) -> float:
+    try:
+        return float(field)
+    except ValueError:
+        raise ValueError(f"{field.decode()!r} is no time; write seconds") from None
+
+
+def _json(line: bytes, what: What) -> tuple[str, list[bytes]]:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON ({error}); write one object on each line") from None
+    if not isinstance(entry, dict) or not isinstance(entry.get("utt"), str) or not entry["utt"]:
+        raise ValueError('the object has no "utt"; name the utterance there')
+    utterance = entry["utt"]
+    if len(utterance.split()) != 1:
+        raise ValueError(f"the name {utterance!r} of an utterance has white space in it; take it out")
+    text = _said(entry, what)
+    try:
+        return utterance, text.encode().split()
+    except UnicodeEncodeError:
+        raise ValueError(f"the {what} has half a character (a lone surrogate); mend it") from None
+
+
+def _said(entry: Mapping[str, Any], what: What) -> str:
+    """The text that is meant: an n-best list's first hypothesis stands for the hypothesis."""
+    if what == "hypothesis" and "hyps" in entry:
+        hypotheses = entry["hyps"]
+        if not isinstance(hypotheses, list) or not hypotheses:
+            raise ValueError('"hyps" is no list of hypotheses, the best first; give at least one')
+        text = hypotheses[0].get("text") if isinstance(hypotheses[0], dict) else hypotheses[0]
+        if not isinstance(text, str):
+            raise ValueError('the first of "hyps" has no "text"; give its words there')
+        return text
+    for key in KEYS[what]:
+        if key in entry:
+            if not isinstance(entry[key], str):
+                raise ValueError(f'"{key}" is no text; give the words, parted by blanks')
+            return str(entry[key])
+    raise ValueError(f"the object has no {what}; give it as {' or '.join(map(json.dumps, KEYS[what]))}")

@@ -1,0 +1,125 @@
+"""What the second pass says of an utterance, and the files it is written to."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from selfnorm.lattices import htk, kaldi, nbest
+from selfnorm.lattices.lattice import Lattice
+from selfnorm.lattices.nbest import Hypothesis, NBest
+from selfnorm.lattices.paths import best, n_best, words_of
+from selfnorm.lattices.transcripts import Spoken, write_ctm, write_text, write_trn
+from selfnorm.rescoring.lists import NUMBER
+from selfnorm.rescoring.setting import Rescored, Setting
+
+Words = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    utterance: str
+    words: Words
+    first: Words  # the first pass's
+    score: float
+    spoken: tuple[Spoken, ...] | None  # with their times, where the lattice has some
+
+
+def decide(rescored: Rescored, setting: Setting) -> Result:
+    """The best path under a setting, beside the one of the first pass."""
+    lattice = rescored.lattice
+    path = best(lattice, rescored.totals(setting))
+    spoken = None
+    if lattice.times is not None:
+        begin, end = lattice.times[lattice.sources], lattice.times[lattice.targets]
+        said = [arc for arc in path.arcs if words_of(lattice, [arc])]
+        spoken = tuple(
+            Spoken(lattice.utterance, float(begin[arc]), float(end[arc] - begin[arc]), lattice.words[arc])
+            for arc in said
+        )
+    first = words_of(rescored.given, best(rescored.given).arcs)
+    return Result(lattice.utterance, words_of(lattice, path.arcs), first, path.score, spoken)
+
+
+def listed(rescored: Rescored, setting: Setting, n: int) -> list[Hypothesis]:
+    """The n best hypotheses with all their scores: acoustic, the lattice's own, each scorer's, and the total."""
+    lattice, totals = rescored.lattice, rescored.totals(setting)
+    found = []
+    for path in n_best(lattice, n, totals):
+        arcs = np.array(path.arcs, np.int64)
+        told = {name: float(column[arcs].sum()) for name, column in rescored.scores.items()}
+        acoustic, lm = float(lattice.steady[arcs].sum()), float(lattice.lm[arcs].sum())
+        found.append(Hypothesis(words_of(lattice, path.arcs), acoustic, lm, {**told, "score": path.score}))
+    return found
+
+
+def renewed(given: NBest, rescored: Rescored, setting: Setting) -> NBest:
+    """A list in its new order, each hypothesis with what the file said of it, every scorer's score and the total."""
+    lattice, totals = rescored.lattice, rescored.totals(setting)
+    came = {int(target): arc for arc, target in enumerate(lattice.targets) if lattice.targets[arc] < lattice.nodes - 1}
+    rows = []
+    for last in np.flatnonzero(lattice.targets == lattice.nodes - 1).tolist():
+        arcs = [last]
+        while (node := int(lattice.sources[arcs[-1]])) != 0:
+            arcs.append(came[node])
+        number = int(lattice.extra[NUMBER][last])
+        told = {name: float(column[arcs].sum()) for name, column in rescored.scores.items()}
+        rows.append((float(totals[arcs].sum()), -number, told))
+    hypotheses = [
+        replace(given.hypotheses[-number], extra={**given.hypotheses[-number].extra, **told, "score": score})
+        for score, number, told in sorted(rows, key=lambda row: row[:2], reverse=True)
+    ]
+    return replace(given, hypotheses=tuple(hypotheses))
+
+
+def write_words(folder: Path, results: Sequence[Result]) -> None:
+    """hypotheses.txt (Kaldi), hypotheses.trn (NIST) and, where there are times, hypotheses.ctm."""
+    words = {result.utterance: result.words for result in results}
+    write_text(folder / "hypotheses.txt", words)
+    write_trn(folder / "hypotheses.trn", words)
+    timed = [row for result in results for row in result.spoken or ()]
+    if timed:
+        write_ctm(folder / "hypotheses.ctm", timed)
+
+
+Write = Callable[[Lattice | NBest, Rescored, Setting], None]
+KINDS = ("replaced", "expanded")
+
+
+@contextmanager
+def writing(folder: Path, kind: str | None, n: int, words: Path | None) -> Iterator[Write]:
+    """Takes one utterance after another: lattices go out in the format they came in, lists as lists.
+
+    `kind` of lattice: the given arcs with their scores replaced, or expanded with the histories that were kept; None:
+    no lattices. `n` hypotheses of a lattice are listed, none for 0.
+    """
+    with ExitStack() as stack:
+        archives: dict[str, Callable[..., None]] = {}
+
+        def archive(name: str, enter: Callable[[], object]) -> Callable[..., None]:
+            if name not in archives:
+                archives[name] = stack.enter_context(enter())  # type: ignore[arg-type]
+            return archives[name]
+
+        def lists() -> Callable[..., None]:
+            return archive("nbest", lambda: nbest.writer(folder / "nbest.jsonl.gz"))
+
+        def write(given: Lattice | NBest, rescored: Rescored, setting: Setting) -> None:
+            if isinstance(given, NBest):
+                lists()(renewed(given, rescored, setting))
+                return
+            if n:
+                lists()(NBest(given.utterance, tuple(listed(rescored, setting, n))))
+            if kind is None:
+                return
+            lattice = rescored.expanded(setting) if kind == "expanded" else rescored.replaced(setting)
+            if "kind" in given.header:
+                archive("kaldi", lambda: kaldi.writer(folder / "lat.1.gz", words))(lattice)
+            else:
+                place = folder / "lattices"
+                place.mkdir(exist_ok=True)
+                htk.write(lattice, place / f"{given.utterance.replace('/', '_')}.slf.gz")
+
+        yield write

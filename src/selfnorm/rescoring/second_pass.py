@@ -1,0 +1,169 @@
+"""From what a recogniser handed on to words, files and tuned scales: rescore, choose a setting, decide, write."""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from selfnorm.files import atomic
+from selfnorm.lattices.broken import Broken
+from selfnorm.lattices.lattice import Lattice
+from selfnorm.lattices.nbest import NBest
+from selfnorm.rescoring import Rescorer
+from selfnorm.rescoring.results import Result, Write, decide, write_words, writing
+from selfnorm.rescoring.setting import Rescored, Setting
+from selfnorm.rescoring.tuning import Lists, cross_validate, tune
+
+Given = Lattice | NBest
+References = Mapping[str, tuple[str, ...]]
+Progress = Callable[[int], None]  # told how many utterances are done
+
+SCALES = "scales.json"
+
+
+@dataclass
+class Tally:
+    """What went by on the way."""
+
+    failed: int = 0
+    arcs: int = 0
+    notes: int = 0
+    report: Callable[[str], None] = field(default=lambda sentence: None)
+
+    def good(self, items: Iterable[Given | Broken]) -> Iterator[Given]:
+        """Those that could be read; a sentence for each of the others."""
+        for item in items:
+            if isinstance(item, Broken):
+                self.failed += 1
+                self.report(item.sentence)
+                continue
+            self.notes += len(item.notes)
+            self.arcs += (
+                item.arcs if isinstance(item, Lattice) else sum(len(each.words) + 1 for each in item.hypotheses)
+            )
+            yield item
+
+
+@dataclass(frozen=True)
+class Outcome:
+    results: list[Result]
+    setting: Setting  # of all, or of what the folds started from
+    folds: list[Setting]  # tuned on all others but their own utterances
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Output:
+    """`lattices`: "replaced", "expanded" or None; `nbest` hypotheses of each lattice are listed."""
+
+    folder: Path
+    lattices: str | None = None
+    nbest: int = 0
+    words: Path | None = None
+
+
+def second_pass(
+    items: Iterable[Given],
+    rescorer: Rescorer,
+    output: Output | None = None,
+    *,
+    references: References | None = None,
+    develop: tuple[Iterable[Given], References] | None = None,
+    folds: int | None = None,
+    speaker: Callable[[str], str] | None = None,
+    progress: Progress = lambda done: None,
+) -> Outcome:
+    """Rescore with the given setting, with one tuned on development data, or with one tuned for each fold."""
+    begin = time.perf_counter()
+    settings: list[Setting] = []
+    if develop is not None:
+        rescorer = replace(rescorer, setting=tuned(rescorer, *develop))
+    results: list[Result] = []
+    if output is not None:
+        output.folder.mkdir(parents=True, exist_ok=True)
+    with _writer(output) as write:
+        if folds is None:
+            for given, rescored in _pairs(items, rescorer, speaker):
+                results.append(_finish(given, rescored, rescorer.setting, write))
+                progress(len(results))
+        else:
+            pairs = []
+            for pair in _pairs(items, rescorer, speaker):
+                pairs.append(pair)
+                progress(len(pairs))
+            lists = Lists.of(*_with_references([each for _, each in pairs], references), rescorer.setting)
+            settings, fold = cross_validate(lists, folds)
+            results = [_finish(*pair, settings[n], write) for pair, n in zip(pairs, fold)]
+    outcome = Outcome(results, rescorer.setting, settings, time.perf_counter() - begin)
+    if output is not None:
+        write_words(output.folder, results)
+        save_scales(output.folder / SCALES, outcome)
+    return outcome
+
+
+def tuned(rescorer: Rescorer, items: Iterable[Given], references: References) -> Setting:
+    """The setting with the fewest expected errors on development data."""
+    return tune(Lists.of(*_with_references(list(rescorer.rescore(items)), references), rescorer.setting))
+
+
+def save_scales(path: Path, outcome: Outcome) -> None:
+    value: dict[str, Any] = asdict(outcome.setting)
+    if outcome.folds:
+        value["folds"] = [asdict(setting) for setting in outcome.folds]
+    with atomic(path) as file:
+        file.write((json.dumps(value, indent=2) + "\n").encode())
+
+
+def load_scales(path: Path) -> Setting:
+    """The setting that an earlier run stored."""
+    try:
+        value = json.loads(path.read_text())
+        return Setting(**{name: value[name] for name in asdict(Setting())})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path}: holds no scales ({error}); give the {SCALES} that `selfnorm rescore` wrote"
+        ) from None
+
+
+def _pairs(
+    items: Iterable[Given], rescorer: Rescorer, speaker: Callable[[str], str] | None
+) -> Iterator[tuple[Given, Rescored]]:
+    waiting: dict[str, Given] = {}
+
+    def passing() -> Iterator[Given]:
+        for item in items:
+            waiting[item.utterance] = item
+            yield item
+
+    done = rescorer.rescore(passing()) if speaker is None else rescorer.carry_over(passing(), speaker)
+    for rescored in done:
+        yield waiting.pop(rescored.lattice.utterance), rescored
+
+
+def _finish(given: Given, rescored: Rescored, setting: Setting, write: Write) -> Result:
+    write(given, rescored, setting)
+    return decide(rescored, setting)
+
+
+def _writer(output: Output | None) -> Any:
+    from contextlib import nullcontext
+
+    if output is None:
+        return nullcontext(lambda given, rescored, setting: None)
+    return writing(output.folder, output.lattices, output.nbest, output.words)
+
+
+def _with_references(
+    rescored: Sequence[Rescored], references: References | None
+) -> tuple[Sequence[Rescored], References]:
+    if not rescored:
+        raise ValueError("there is no utterance to tune on; give lattices or lists that can be read")
+    missing = [each.lattice.utterance for each in rescored if each.lattice.utterance not in (references or {})]
+    if references is None or missing:
+        raise ValueError(
+            f"scales are tuned on utterances whose words are known, and {len(missing)} have no reference, "
+            f"{missing[0]} the first; give one for each"
+        )
+    return rescored, references
