@@ -228,7 +228,7 @@ def _head(
 ) -> Iterator[str]:
     """Title, legend and the words of each marked path, a row each."""
     yield f'<text class="title">{_escaped(lattice.utterance)}</text>'
-    shown = f"the {len(paths)} best paths of different words" if len(paths) > 1 else "the only path"
+    shown = f"the {len(paths)} best paths of different words" if len(paths) > 1 else "the best path"
     shown += " and the one nearest to the reference" if nearest else ""
     shown += f": {drawn:,} of {lattice.arcs:,} arcs; below each word its acoustic and LM score, natural logs, unscaled"
     yield from (f'<text class="small">{line}</text>' for line in wrap(shown, int((width - 2 * MARGIN) / 6.6)))

@@ -151,7 +151,7 @@ def parse(stream: Stream, symbols: Symbols | None, max_arcs: int) -> Columns:
     if not rows.sources:
         raise Fault(place, "it has no arcs and no final node; the recogniser failed on it")
     try:
-        words = words_of({b"%d" % word for word in set(rows.words)}, symbols)
+        words = words_of([b"%d" % word for word in sorted(set(rows.words))], symbols)
     except ValueError as error:
         raise Fault(place, str(error)) from None
     names = {int(field): word for field, word in words.items()}

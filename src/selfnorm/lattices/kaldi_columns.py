@@ -79,7 +79,7 @@ def to_lattice(utterance: str, columns: Columns, frame_shift: float, binary: boo
 def _dense(columns: Columns) -> tuple[Ids, Ids, int]:
     """Nodes by their own numbers, or, where these are far more than the rows can name, by rank."""
     sources, targets, start = columns.sources, columns.targets, columns.start
-    if max(int(sources.max()), int(targets.max()), start) <= 10**12:
+    if max(int(sources.max()), int(targets.max()), start) <= 2 * len(sources) + 2:
         return sources, targets, start
     _, ranks = np.unique(np.concatenate([[FINAL, start], sources, targets]), return_inverse=True)
     ranks = ranks - 1  # FINAL stays FINAL: it is below all numbers
@@ -87,12 +87,12 @@ def _dense(columns: Columns) -> tuple[Ids, Ids, int]:
 
 
 def _end(columns: Columns, sources: Ids, final: npt.NDArray[np.bool_]) -> tuple[Ids, int]:
-    """The rows to keep, and the end: a new node, or the only final one where its cost is 0 and no arc leaves it."""
+    """The rows to keep, and the end: a new node, or the only final one where its cost is 0."""
     rows = np.arange(len(sources))
     if int(final.sum()) == 1:
         row = int(np.flatnonzero(final)[0])
         free = columns.graph[row] == columns.acoustic[row] == 0.0 and not columns.frames[row]
-        if free and int((sources == sources[row]).sum()) == 1:
+        if free:
             return np.delete(rows, row), int(sources[row])
     return rows, int(max(sources.max(), columns.targets.max() if len(rows) else 0, columns.start)) + 1
 

@@ -144,7 +144,7 @@ def _read_kaldi(folder: Path, symbols: Symbols | None) -> Iterator[NBest | Broke
 
 
 def _kaldi_words(texts: _Table, symbols: Symbols | None) -> Mapping[bytes, str]:
-    fields = {field for _, value in texts.rows.values() for field in value.split()}
+    fields = (field for _, value in texts.rows.values() for field in value.split())
     try:
         return words_of(fields, symbols)
     except ValueError as error:

@@ -87,7 +87,7 @@ class _Bounded(io.RawIOBase):
             raise ValueError(f"{path}: is no {path.suffix} file, whatever its name says; pack it again or rename it")
         self.stream: Any = self.file
         if self.packing:
-            self.stream = gzip.open(self.file) if self.packing == ".gz" else bz2.open(self.file)
+            self.stream = gzip.GzipFile(fileobj=self.file) if self.packing == ".gz" else bz2.BZ2File(self.file)
 
     def readable(self) -> bool:
         return True

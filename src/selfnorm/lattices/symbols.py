@@ -68,22 +68,22 @@ class Symbols:
 
 def words_of(fields: Iterable[bytes], symbols: Symbols | None) -> dict[bytes, str]:
     """What each word field of one lattice stands for: all are ids, or all are words as utils/int2sym.pl writes them."""
-    given = set(fields)
+    given = dict.fromkeys(fields)  # in their order, so that the same file gives the same sentence
     if all(map(_is_id, given)):
         if symbols is not None:
             return {field: symbols.word(int(field)) for field in given}
-        if given <= {b"0"}:
+        if given.keys() <= {b"0"}:
             return dict.fromkeys(given, SILENT)
         some = max(given, key=int)
         raise ValueError(f"its words are ids, such as {some.decode()}; give the words.txt that has them with --words")
     words = {field: _decoded(field) for field in given}
     if symbols is not None:
-        for field, word in words.items():
-            if word != EPSILON and word not in symbols.ids:
-                raise ValueError(
-                    f"the word {shown(field)} is not in {symbols.path}; "
-                    "give the words.txt that the lattices were made with"
-                )
+        missing = [field for field, word in words.items() if word != EPSILON and word not in symbols.ids]
+        if missing:
+            wrong = min(missing, key=_is_id)  # where ids and words are mixed, the word is the odd one
+            raise ValueError(
+                f"the word {shown(wrong)} is not in {symbols.path}; give the words.txt the lattices were made with"
+            )
     return {field: SILENT if word == EPSILON else word for field, word in words.items()}
 
 
