@@ -21,7 +21,6 @@ from rows import append, machine
 
 from selfnorm import lattices
 from selfnorm.bootstrap import bootstrap, compare
-from selfnorm.cli.rescore import unknown_words
 from selfnorm.cli.wer import set_of
 from selfnorm.lattices import transcripts
 from selfnorm.lattices.nbest import NBest
@@ -60,7 +59,7 @@ def run(name: str, asr: Path, scorers: dict[str, Any], to: Path, device: str) ->
             chosen[NEURAL].model.output.normalize = normalize
         begin = time.perf_counter()
         start = setting if NEURAL in chosen or not chosen else Setting(setting.lm_scale, setting.weight, None, 1.0)
-        rescorer = Rescorer(chosen, start, unknown=unknown_words("share=10000"))
+        rescorer = Rescorer(chosen, start)
         folds = None if system == "first pass" else FOLDS
         if system == "first pass":
             words = {each.utterance: first_pass(each) for each in items}

@@ -45,7 +45,7 @@ I=3 time=0.7
 I=2 time=0.3
 I=1 time=0.1
 I=0 time=0
-# arcs
+ # arcs
 J=5 START=3 END=4 WORD=!SENT_END acoustic=-0.1 language=-0.25
 J=4 acoustic=-3.0 language=-0.5 START=2 END=3 WORD='c'
 J=3 START=1 END=3 WORD="d" acoustic=-7.0 language=-2.0

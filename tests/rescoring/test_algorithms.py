@@ -8,7 +8,7 @@ from small import lattices, neural, ngram, paths
 
 from selfnorm.lattices.lattice import SILENT
 from selfnorm.lattices.paths import best, n_best, words_of
-from selfnorm.rescoring import NEURAL, NGRAM, OLD, Rescorer, Search, Setting, Unknown
+from selfnorm.rescoring import NEURAL, NGRAM, OLD, Rescorer, Search, Setting
 from selfnorm.rescoring.exact import exact
 from selfnorm.rescoring.push_forward import push_forward
 from selfnorm.scorers.banks import bank
@@ -23,7 +23,7 @@ def scorers(tmp_path_factory):
     return {NEURAL: neural(), NGRAM: ngram(first), OLD: ngram(second, order=2, seed=5)}
 
 
-def by_hand(lattice, arcs, scorers, setting, unknown):
+def by_hand(lattice, arcs, scorers, setting, keep=False):
     """The score of one path, from the formula."""
     words = words_of(lattice, arcs)
     events = [arc for arc in arcs if lattice.words[arc] not in (SILENT, END)]
@@ -32,7 +32,7 @@ def by_hand(lattice, arcs, scorers, setting, unknown):
     for name, scorer in scorers.items():
         for n, word in enumerate(words):
             if word not in scorer.vocabulary:
-                told[name][n] = lms[n] if unknown.keep else told[name][n] + unknown.penalty
+                told[name][n] = lms[n] if keep else told[name][n] + setting.unknown_penalty
     v = setting.ngram_weight
     new = np.log((1 - v) * np.exp(told[NEURAL]) + v * np.exp(told[NGRAM])) if NGRAM in told else told[NEURAL]
     old = sum(lattice.lm[arc] for arc in arcs)
@@ -45,23 +45,23 @@ def by_hand(lattice, arcs, scorers, setting, unknown):
 
 
 SETTINGS = [
-    (Setting(), Unknown(), (NEURAL,)),
-    (Setting(weight=0.4, lm_scale=2.0, word_penalty=-0.5), Unknown(penalty=-2.0), (NEURAL,)),
-    (Setting(weight=0.7, ngram_weight=0.3), Unknown(), (NEURAL, NGRAM)),
-    (Setting(weight=0.5, ngram_weight=0.3), Unknown(), (NEURAL, NGRAM, OLD)),
+    (Setting(unknown_penalty=0.0), (NEURAL,)),
+    (Setting(weight=0.4, lm_scale=2.0, word_penalty=-0.5, unknown_penalty=-2.0), (NEURAL,)),
+    (Setting(weight=0.7, ngram_weight=0.3), (NEURAL, NGRAM)),
+    (Setting(weight=0.5, ngram_weight=0.3, unknown_penalty=-1.0), (NEURAL, NGRAM, OLD)),
 ]
 
 
-@pytest.mark.parametrize(("setting", "unknown", "names"), SETTINGS, ids=range(len(SETTINGS)))
+@pytest.mark.parametrize(("setting", "names"), SETTINGS, ids=range(len(SETTINGS)))
 @settings(max_examples=125)
 @given(lattice=lattices(end=False))
-def test_unlimited_push_forward_is_exact_is_the_best_of_all_paths(scorers, setting, unknown, names, lattice):
+def test_unlimited_push_forward_is_exact_is_the_best_of_all_paths(scorers, setting, names, lattice):
     chosen = {name: scorers[name] for name in names}
-    every = [by_hand(lattice, arcs, chosen, setting, unknown) for arcs in paths(lattice)]
-    score, path = exact(lattice, chosen, setting, unknown)
+    every = [by_hand(lattice, arcs, chosen, setting) for arcs in paths(lattice)]
+    score, path = exact(lattice, chosen, setting)
     assert score == pytest.approx(max(every), abs=1e-4)
     assert path.totals(setting).sum() == pytest.approx(score, abs=1e-6)
-    pushed = push_forward([lattice], {name: bank(each) for name, each in chosen.items()}, setting, UNLIMITED, unknown)
+    pushed = push_forward([lattice], {name: bank(each) for name, each in chosen.items()}, setting, UNLIMITED)
     found = best(pushed[0].lattice, pushed[0].totals(setting))
     assert found.score == pytest.approx(score, abs=1e-4)
     if len(every) == 1 or np.diff(np.sort(np.unique(np.round(every, 6)))[-2:]).min(initial=1) > 1e-3:
@@ -72,10 +72,10 @@ def test_unlimited_push_forward_is_exact_is_the_best_of_all_paths(scorers, setti
 @given(lattice=lattices())
 def test_the_end_of_the_sentence_may_stand_in_the_lattice(scorers, lattice):
     """`keep` gives unknown words the lattice's score; `</s>` on an arc of its own carries the lattice's."""
-    chosen, setting, unknown = {NEURAL: scorers[NEURAL]}, Setting(weight=0.6), Unknown(keep=True)
-    every = [by_hand(lattice, arcs, chosen, setting, unknown) for arcs in paths(lattice)]
-    assert exact(lattice, chosen, setting, unknown)[0] == pytest.approx(max(every), abs=1e-4)
-    pushed = push_forward([lattice], {NEURAL: bank(chosen[NEURAL])}, setting, UNLIMITED, unknown)[0]
+    chosen, setting = {NEURAL: scorers[NEURAL]}, Setting(weight=0.6)
+    every = [by_hand(lattice, arcs, chosen, setting, keep=True) for arcs in paths(lattice)]
+    assert exact(lattice, chosen, setting, keep=True)[0] == pytest.approx(max(every), abs=1e-4)
+    pushed = push_forward([lattice], {NEURAL: bank(chosen[NEURAL])}, setting, UNLIMITED, keep=True)[0]
     assert best(pushed.lattice, pushed.totals(setting)).score == pytest.approx(max(every), abs=1e-4)
 
 
@@ -101,7 +101,7 @@ def test_lattices_together_are_lattices_alone(scorers, group):
         (alone,) = push_forward([lattice], {NEURAL: bank(scorers[NEURAL])}, setting, search)
         assert alone.lattice.words == joint.lattice.words
         np.testing.assert_array_equal(alone.lattice.targets, joint.lattice.targets)
-        np.testing.assert_allclose(alone.scores[NEURAL], joint.scores[NEURAL], atol=1e-5)
+        np.testing.assert_allclose(alone.scores[NEURAL].score, joint.scores[NEURAL].score, atol=1e-5)
 
 
 @settings(max_examples=60)
@@ -112,7 +112,7 @@ def test_pruned_paths_carry_true_scores_and_the_number_bounds_them(scorers, latt
     (done,) = push_forward([lattice], {NEURAL: bank(scorers[NEURAL])}, setting, search)
     exact_score = exact(lattice, {NEURAL: scorers[NEURAL]}, setting)[0]
     found = best(done.lattice, done.totals(setting))
-    truth = by_hand(done.lattice, found.arcs, {NEURAL: scorers[NEURAL]}, setting, Unknown())
+    truth = by_hand(done.lattice, found.arcs, {NEURAL: scorers[NEURAL]}, setting)
     assert found.score == pytest.approx(truth, abs=1e-4)
     assert found.score <= exact_score + 1e-4
     assert done.lattice.nodes <= lattice.nodes + 1  # one hypothesis at a node, and one more node for </s>
@@ -132,7 +132,7 @@ def test_path_cover_gives_every_arc_its_word_on_the_best_path_through_it(name, l
             through.setdefault(arc, []).append((sum(totals[list(arcs)]), arcs))
     for arc, word in enumerate(done.lattice.words):
         if word == SILENT:
-            assert done.scores[NEURAL][arc] == 0
+            assert done.scores[NEURAL].score[arc] == 0
             continue
         top = max(score for score, _ in through[arc])
         events = [
@@ -141,7 +141,7 @@ def test_path_cover_gives_every_arc_its_word_on_the_best_path_through_it(name, l
             if score > top - 1e-9
         ]
         said = [scorer.score(words_of(done.lattice, each))[each.index(arc)] for each in events]
-        assert min(abs(np.array(said) - done.scores[NEURAL][arc])) < 1e-4
+        assert min(abs(np.array(said) - done.scores[NEURAL].score[arc])) < 1e-4
 
 
 @pytest.mark.parametrize("histories", ["sentences", "streams"])

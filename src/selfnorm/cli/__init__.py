@@ -7,6 +7,7 @@ import typer
 
 from selfnorm.cli.demo import demo
 from selfnorm.cli.evaluate import evaluate
+from selfnorm.cli.lattice import lattice
 from selfnorm.cli.ngram import ManyThresholds, ngram
 from selfnorm.cli.options import tell
 from selfnorm.cli.prepare import prepare
@@ -23,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for verb in (demo, prepare, train, evaluate, score, rescore, wer):
+for verb in (demo, prepare, train, evaluate, score, lattice, rescore, wer):
     app.command()(verb)
 app.command(cls=ManyThresholds)(ngram)
 

@@ -32,7 +32,7 @@ def rescore(
     weight: Annotated[float, typer.Option(help="Of the new scores; 0 is the first pass.", min=0, max=1)] = 1.0,
     lm_scale: Annotated[float | None, hidden("Of language model scores; else the header's, else 1.")] = None,
     word_penalty: Annotated[float | None, hidden("Added for each word; else the header's, else 0.")] = None,
-    scales: Annotated[Path | None, hidden("A scales.json of an earlier run, instead of these four.")] = None,
+    scales: Annotated[Path | None, hidden("A scales.json of an earlier run, instead of these five.")] = None,
     references: Annotated[Path | None, hidden("What was said: Kaldi text, .trn, CTM or JSONL.")] = None,
     tune_on: Annotated[list[Path] | None, hidden("Development lattices to tune the scales on.")] = None,
     tune_references: Annotated[Path | None, hidden("What was said in them.")] = None,
@@ -76,11 +76,12 @@ def rescore(
     if output is not None and output not in KINDS:
         raise ValueError(f"--output {output!r}: choose from {', '.join(KINDS)}")
     search = Search(None if order < 0 else order, hypotheses or None, beam)
-    setting = load_scales(scales) if scales else Setting(lm_scale, weight, word_penalty, ngram_weight)
+    penalty, keep = unknown_words(unknown)
+    setting = load_scales(scales) if scales else Setting(lm_scale, weight, word_penalty, ngram_weight, penalty)
     said = transcripts.read(references) if references else None
     developed = transcripts.read(tune_references) if tune_references else None
     scorers = _scorers(model, ngram, old_ngram, normalize, device) if setting.weight else {}
-    rescorer = Rescorer(scorers, setting, algorithm, search, unknown_words(unknown), budget)
+    rescorer = Rescorer(scorers, setting, algorithm, search, keep, budget)
     tally = Tally(report=_refuse if strict else tell)
 
     def read(paths: list[Path]) -> Iterator[Any]:
@@ -108,18 +109,16 @@ def rescore(
         raise typer.Exit(1)
 
 
-def unknown_words(policy: str) -> Any:
-    """`keep`, `share=N` (the probability of `<unk>` is shared by N words) or a penalty in nats."""
+def unknown_words(policy: str) -> tuple[float, bool]:
+    """The penalty of unknown words, and whether they keep the lattice's score."""
     import math
-
-    from selfnorm.rescoring import Unknown
 
     try:
         if policy == "keep":
-            return Unknown(keep=True)
+            return 0.0, True
         if policy.startswith("share="):
-            return Unknown(penalty=-math.log(int(policy.removeprefix("share="))))
-        return Unknown(penalty=float(policy))
+            return -math.log(int(policy.removeprefix("share="))), False
+        return float(policy), False
     except ValueError:
         raise ValueError(
             f"--unknown {policy!r}: give keep, share=N (N words share the score of <unk>) or a penalty such as -5"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from selfnorm.lattices import htk, kaldi, nbest, nbest_folders
+from selfnorm.lattices import htk, kaldi, kaldi_binary, nbest, nbest_folders
 from selfnorm.lattices.broken import Broken
 from selfnorm.lattices.lattice import Lattice
 from selfnorm.lattices.nbest import NBest
@@ -43,7 +43,6 @@ _HTK = re.compile(
     rb"(?:[ \t]*(?:#[^\n]*)?\r?\n)*+[ \t]*(?:VERSION|V|UTTERANCE|U|N|NODES|base|start|end|\w*scale|lmname)="
 )
 _KALDI_TEXT = re.compile(rb"\s*[^\s=]+[ \t]*\r?\n[ \t]*\d+(?:[ \t]+\d+[ \t]+\S+|[ \t]+\S*,\S*|[ \t]*\r?\n|$)")
-_KALDI_BINARY = re.compile(rb"\S+ \0B")
 
 FORMATS = {
     "htk": Format(
@@ -53,7 +52,7 @@ FORMATS = {
         lambda path, words: htk.writer(path),
     ),
     "kaldi": Format(
-        lambda head: _KALDI_BINARY.match(head) is not None or _KALDI_TEXT.match(head) is not None,
+        lambda head: kaldi_binary.starts_binary(head) or _KALDI_TEXT.match(head) is not None,
         re.compile(r".*\.(ark|lats)|lat\.\d+|lat\.txt"),
         lambda path, options: kaldi.read(
             path, words=options.words, max_arcs=options.max_arcs, frame_shift=options.frame_shift

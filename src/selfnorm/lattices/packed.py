@@ -15,10 +15,10 @@ from typing import Any
 from selfnorm.vocabulary import BOM
 
 BLOCK = 1 << 17
-SIP = 1 << 14
+SIP = 1 << 13
 LONGEST = 1 << 20  # bytes of a line
 MOST = 1 << 38  # bytes of an unpacked file: an archive holds many lattices, and a reader stops at each one's arcs
-FREE = 1 << 22  # bytes that any file may unpack to, few enough to be read as empty lines; beyond them, RATIO holds
+FREE = 1 << 21  # bytes that any file may unpack to, few enough to be read as empty lines; beyond them, RATIO holds
 RATIO = 200  # unpacked bytes for each packed one; lattices and lists reach 10 to 30, a bomb 1000
 
 _MAGIC = {".gz": b"\x1f\x8b", ".bz2": b"BZh"}

@@ -10,7 +10,6 @@ from selfnorm.lattices.nbest import NBest
 from selfnorm.registry import named
 from selfnorm.rescoring.carry import carry_over
 from selfnorm.rescoring.exact import exact
-from selfnorm.rescoring.histories import Unknown
 from selfnorm.rescoring.lists import tree
 from selfnorm.rescoring.path_cover import path_cover
 from selfnorm.rescoring.push_forward import Search, push_forward
@@ -31,7 +30,7 @@ class Rescorer:
     setting: Setting = field(default_factory=Setting)
     algorithm: str = "auto"
     search: Search = field(default_factory=Search)
-    unknown: Unknown = field(default_factory=Unknown)
+    keep: bool = False  # words that a scorer does not know keep the lattice's own score
     budget: int = 4096
     arcs: int = 500_000  # of the lattices that are worked on together
 
@@ -57,7 +56,7 @@ class Rescorer:
             )
         every = list(items)
         search = WHOLE if all(isinstance(item, NBest) for item in every) else self.search
-        return carry_over(map(as_lattice, every), speaker, self._banks(), self.setting, search, self.unknown)
+        return carry_over(map(as_lattice, every), speaker, self._banks(), self.setting, search, self.keep)
 
     def _run(self, lattices: Sequence[Lattice], lists: bool) -> list[Rescored]:
         algorithm = self.algorithm
@@ -98,15 +97,15 @@ def grouped(items: Items, arcs: int) -> Iterator[list[Lattice | NBest]]:
 
 
 def _push_forward(rescorer: Rescorer, lattices: Sequence[Lattice], search: Search) -> list[Rescored]:
-    return push_forward(lattices, rescorer._banks(), rescorer.setting, search, rescorer.unknown)
+    return push_forward(lattices, rescorer._banks(), rescorer.setting, search, rescorer.keep)
 
 
 def _path_cover(rescorer: Rescorer, lattices: Sequence[Lattice], _: Search) -> list[Rescored]:
-    return path_cover(lattices, rescorer.scorers, rescorer.setting, rescorer.budget, rescorer.unknown)
+    return path_cover(lattices, rescorer.scorers, rescorer.setting, rescorer.budget, rescorer.keep)
 
 
 def _exact(rescorer: Rescorer, lattices: Sequence[Lattice], _: Search) -> list[Rescored]:
-    return [exact(lattice, rescorer.scorers, rescorer.setting, rescorer.unknown)[1] for lattice in lattices]
+    return [exact(lattice, rescorer.scorers, rescorer.setting, rescorer.keep)[1] for lattice in lattices]
 
 
 Algorithm = Callable[[Rescorer, Sequence[Lattice], Search], list[Rescored]]
@@ -119,4 +118,4 @@ ALGORITHMS: dict[str, Algorithm] = {
     "nbest": _push_forward,
 }
 
-__all__ = ["ALGORITHMS", "NEURAL", "NGRAM", "OLD", "Rescored", "Rescorer", "Search", "Setting", "Unknown"]
+__all__ = ["ALGORITHMS", "NEURAL", "NGRAM", "OLD", "Rescored", "Rescorer", "Search", "Setting"]

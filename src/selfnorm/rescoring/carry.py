@@ -7,7 +7,6 @@ import numpy as np
 
 from selfnorm.lattices.lattice import Ids, Lattice
 from selfnorm.lattices.paths import best, words_of
-from selfnorm.rescoring.histories import Unknown
 from selfnorm.rescoring.push_forward import Search, push_forward
 from selfnorm.rescoring.setting import NEURAL, Rescored, Setting
 from selfnorm.scorers.banks import Bank
@@ -22,7 +21,7 @@ def carry_over(
     banks: dict[str, Bank],
     setting: Setting,
     search: Search,
-    unknown: Unknown,
+    keep: bool,
 ) -> Iterator[Rescored]:
     """The utterances of each speaker in the order they came, all speakers' next ones together."""
     waiting: dict[str, deque[Lattice]] = {}
@@ -34,7 +33,7 @@ def carry_over(
         for names in (every[first : first + SPEAKERS] for first in range(0, len(every), SPEAKERS)):
             turn = [waiting[name].popleft() for name in names]
             roots = np.stack([last.pop(name) if name in last else _start(banks) for name in names])
-            done = push_forward(turn, banks, setting, search, unknown, roots)
+            done = push_forward(turn, banks, setting, search, keep, roots)
             yield from done
             said = [words_of(each.lattice, best(each.lattice, each.totals(setting)).arcs) for each in done]
             last.update(zip(names, _follow(banks, roots, said)))

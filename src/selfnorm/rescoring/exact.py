@@ -8,8 +8,7 @@ import numpy as np
 from selfnorm.lattices.lattice import SILENT, Lattice
 from selfnorm.lattices.paths import subset
 from selfnorm.rescoring.forest import ended
-from selfnorm.rescoring.histories import Unknown
-from selfnorm.rescoring.setting import Rescored, Scores, Setting
+from selfnorm.rescoring.setting import Rescored, Setting, Told, kept
 from selfnorm.scorers import Neural, NGram
 
 History = tuple[str, ...]
@@ -18,27 +17,26 @@ History = tuple[str, ...]
 class Teller:
     """What each scorer says of a word after a history, asked once."""
 
-    def __init__(self, scorers: Mapping[str, Neural | NGram], unknown: Unknown) -> None:
-        self.scorers, self.unknown = scorers, unknown
+    def __init__(self, scorers: Mapping[str, Neural | NGram]) -> None:
+        self.scorers = scorers
         self.states: dict[History, dict[str, Any]] = {(): {name: each.start() for name, each in scorers.items()}}
         self.scores: dict[History, dict[str, float]] = {}
 
-    def told(self, history: History, lm: float) -> dict[str, float]:
-        """What each scorer says of a history's last word, of which the lattice says `lm`."""
-        told = self.score(history)
-        if not self.unknown.keep:
-            return told
-        return {name: each if history[-1] in self.scorers[name].vocabulary else lm for name, each in told.items()}
+    def told(self, history: History, silent: bool) -> dict[str, Told]:
+        """Of a history's last word, or of nothing."""
+        if silent:
+            return {name: Told(np.zeros(1), np.zeros(1, bool)) for name in self.scorers}
+        return {
+            name: Told(np.array([score]), np.array([history[-1] not in self.scorers[name].vocabulary]))
+            for name, score in self.score(history).items()
+        }
 
     def score(self, history: History) -> dict[str, float]:
         if history not in self.scores:
             before, word = self.states[history[:-1]], history[-1]
             told = {name: each.advance([before[name]], [word]) for name, each in self.scorers.items()}
             self.states[history] = {name: after[0] for name, (_, after) in told.items()}
-            self.scores[history] = {
-                name: float(score[0]) + (0 if word in self.scorers[name].vocabulary else self.unknown.penalty)
-                for name, (score, _) in told.items()
-            }
+            self.scores[history] = {name: float(score[0]) for name, (score, _) in told.items()}
         return self.scores[history]
 
 
@@ -46,12 +44,12 @@ def exact(
     lattice: Lattice,
     scorers: Mapping[str, Neural | NGram],
     setting: Setting,
-    unknown: Unknown = Unknown(),  # noqa: B008  frozen
+    keep: bool = False,
     most: int = 100_000,
 ) -> tuple[float, Rescored]:
     """The best score of any path, and that path as a lattice of its own."""
     lattice = ended(lattice)
-    teller = Teller(scorers, unknown)
+    teller = Teller(scorers)
     scale, penalty = setting.scale(lattice), setting.penalty(lattice)
     steady = lattice.steady + penalty * lattice.is_word
     # at each node: history -> score, the arc it came by, the history before it
@@ -64,11 +62,9 @@ def exact(
         lm = np.array([lattice.lm[arc]])
         for history, (score, _, _) in reached[source].items():
             after = history if word == SILENT else (*history, word)
-            told: Scores = {}
-            if word != SILENT:
-                told = {name: np.array([each]) for name, each in teller.told(after, float(lm[0])).items()}
-            elif scorers:
-                told = {name: np.zeros(1) for name in scorers}
+            told = teller.told(after, word == SILENT)
+            if keep:
+                told = {name: kept(each, lm) for name, each in told.items()}
             total = score + steady[arc] + scale * float(setting.lm(lm, told, np.array([word != SILENT]))[0])
             if after not in reached[target] or total > reached[target][after][0]:
                 count += after not in reached[target]
@@ -78,14 +74,17 @@ def exact(
                 f"lattice {lattice.utterance} has over {most} histories, too many for `exact`; take `push_forward`"
             )
     history, (score, _, _) = max(reached[-1].items(), key=lambda item: item[1][0])
-    arcs, rows, node = [], [], lattice.nodes - 1
-    final = score
+    arcs: list[int] = []
+    told_of: list[dict[str, Told]] = []
+    final, node = score, lattice.nodes - 1
     while node:
         _, arc, before = reached[node][history]
-        arcs.append(arc)
-        silent = lattice.words[arc] == SILENT
-        rows.append(dict.fromkeys(scorers, 0.0) if silent else teller.told(history, float(lattice.lm[arc])))
+        told = teller.told(history, lattice.words[arc] == SILENT)
+        if keep:
+            told = {name: kept(each, lattice.lm[arc : arc + 1]) for name, each in told.items()}
+        arcs.insert(0, arc)
+        told_of.insert(0, told)
         history, node = before, int(lattice.sources[arc])
-    kept = np.array(arcs[::-1], np.int64)
-    told = {name: np.array([row[name] for row in rows[::-1]]) for name in scorers}
-    return final, Rescored(subset(lattice, kept), told, lattice, kept)
+    path = np.array(arcs, np.int64)
+    joined = {name: Told(*map(np.concatenate, zip(*(told[name] for told in told_of)))) for name in scorers}
+    return final, Rescored(subset(lattice, path), joined, lattice, path)

@@ -5,30 +5,22 @@ asked for, so hypotheses that are pruned at once cost nothing but a row of the o
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from selfnorm.lattices.lattice import Floats, Ids
+from selfnorm.rescoring.setting import Told
 from selfnorm.scorers.banks import Bank
 
 MULTIPLIERS = np.random.default_rng(2022).integers(1, 2**63, 64, np.int64).astype(np.uint64) | np.uint64(1)
 
 
-@dataclass(frozen=True)
-class Unknown:
-    """What a word scores that a scorer does not know: `<unk>`'s score plus `penalty`, or the lattice's own score."""
-
-    penalty: float = 0.0
-    keep: bool = False
-
-
 class Histories:
     """Histories are numbers; 0 is no history. `order` words make the context on which hypotheses are recombined."""
 
-    def __init__(self, banks: Sequence[Bank], words: Sequence[str], unknown: Unknown, order: int | None) -> None:
-        self.banks, self.unknown, self.order, self.words = banks, unknown, order, words
+    def __init__(self, banks: Sequence[Bank], words: Sequence[str], order: int | None) -> None:
+        self.banks, self.order, self.words = banks, order, words
         self.known = [bank.tell(words) for bank in banks]
         self.size = 1
         self.parent = np.zeros(1, np.int64)
@@ -92,21 +84,16 @@ class Histories:
     def held(self) -> int:
         return int((self.rows[: self.size, 0] >= 0).sum()) if self.banks else 0
 
-    def told(self, histories: Ids, lm: Floats) -> list[Floats]:
-        """What each scorer says of the last word of these, of which the lattice says `lm`; 0 for -1, no history."""
+    def told(self, histories: Ids) -> list[Told]:
+        """What each scorer says of the last word of these; nothing for -1, which is no history."""
         some, there = np.maximum(histories, 0), histories >= 0
-        columns = []
-        for n, known in enumerate(self.known):
-            kept = self.unknown.keep & there & ~known[self.word[some]]
-            columns.append(np.where(kept, lm, np.where(there, self.scores[some, n], 0.0)))
-        return columns
+        return [
+            Told(np.where(there, self.scores[some, n], 0.0), there & ~known[self.word[some]])
+            for n, known in enumerate(self.known)
+        ]
 
     def _score(self, parents: Ids, words: Ids) -> Floats:
-        columns = []
-        for n, bank in enumerate(self.banks):
-            score = bank.scores(self.rows[parents, n], words)
-            columns.append(np.where(self.known[n][words], score, score + self.unknown.penalty))
-        return np.stack(columns, 1)
+        return np.stack([bank.scores(self.rows[parents, n], words) for n, bank in enumerate(self.banks)], 1)
 
     def _append(self, parents: Ids, words: Ids, scores: Floats) -> Ids:
         made = np.arange(self.size, self.size + len(parents))

@@ -11,8 +11,7 @@ import numpy as np
 from selfnorm.lattices.lattice import SILENT, Floats, Lattice
 from selfnorm.lattices.paths import through_each
 from selfnorm.rescoring.forest import ended
-from selfnorm.rescoring.histories import Unknown
-from selfnorm.rescoring.setting import Rescored, Setting
+from selfnorm.rescoring.setting import Rescored, Setting, Told, kept
 from selfnorm.scorers import Neural, NGram
 
 
@@ -39,7 +38,7 @@ def path_cover(
     scorers: Mapping[str, Neural | NGram],
     setting: Setting,
     positions: int = 8192,
-    unknown: Unknown = Unknown(),  # noqa: B008  frozen
+    keep: bool = False,
 ) -> list[Rescored]:
     """Every lattice with new scores on its own arcs; the paths of all of them are scored together."""
     lattices = [ended(lattice) for lattice in lattices]
@@ -68,9 +67,11 @@ def path_cover(
             sentence = number[tuple(lattice.words[arc] for arc in path[:-1])]
             for name, column in columns.items():
                 column[arcs[new]] = told[name][sentence][new]
+        scores = {}
         for name, column in columns.items():
             vocabulary = scorers[name].vocabulary
-            strange = np.fromiter((word != SILENT and word not in vocabulary for word in lattice.words), bool)
-            column[strange] = lattice.lm[strange] if unknown.keep else column[strange] + unknown.penalty
-        found.append(Rescored(lattice, columns, lattice, np.arange(lattice.arcs)))
+            strange = (word != SILENT and word not in vocabulary for word in lattice.words)
+            new = Told(column, np.fromiter(strange, bool, lattice.arcs))
+            scores[name] = kept(new, lattice.lm) if keep else new
+        found.append(Rescored(lattice, scores, lattice, np.arange(lattice.arcs)))
     return found

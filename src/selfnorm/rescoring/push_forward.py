@@ -12,8 +12,8 @@ import numpy as np
 
 from selfnorm.lattices.lattice import Floats, Ids, Lattice
 from selfnorm.rescoring.forest import Forest, plant
-from selfnorm.rescoring.histories import Histories, Unknown
-from selfnorm.rescoring.setting import Rescored, Setting
+from selfnorm.rescoring.histories import Histories
+from selfnorm.rescoring.setting import Rescored, Setting, Told, kept
 from selfnorm.scorers.banks import Bank
 
 LEAST = 1e-3  # LM scale that the beam goes by
@@ -37,13 +37,16 @@ def push_forward(
     banks: dict[str, Bank],
     setting: Setting,
     search: Search = Search(),  # noqa: B008  frozen
-    unknown: Unknown = Unknown(),  # noqa: B008  frozen
+    keep: bool = False,
     roots: Ids | None = None,
 ) -> list[Rescored]:
-    """Every lattice expanded and scored; `roots` are rows of the banks to start from, else sentences start afresh."""
+    """Every lattice expanded and scored; `roots` are rows of the banks to start from, else sentences start afresh.
+
+    With `keep` a word that a scorer does not know keeps the lattice's own score.
+    """
     forest = plant(lattices, setting)
-    histories = Histories(list(banks.values()), forest.words, unknown, search.order)
-    push = Push(forest, histories, list(banks), setting, search)
+    histories = Histories(list(banks.values()), forest.words, search.order)
+    push = Push(forest, histories, list(banks), setting, search, keep)
     start = histories.start(len(lattices)) if roots is None else histories.begin(roots)
     push.run(start)
     histories.drop_all_but(start[:0])  # what the caller gave stays his
@@ -52,9 +55,16 @@ def push_forward(
 
 class Push:
     def __init__(
-        self, forest: Forest, histories: Histories, names: list[str], setting: Setting, search: Search
+        self,
+        forest: Forest,
+        histories: Histories,
+        names: list[str],
+        setting: Setting,
+        search: Search,
+        keep: bool,
     ) -> None:
-        self.forest, self.histories, self.names, self.setting, self.search = forest, histories, names, setting, search
+        self.forest, self.histories, self.names, self.keep = forest, histories, names, keep
+        self.setting, self.search = setting, search
         self.arriving: list[list[Columns]] = [[] for _ in range(int(forest.wave.max()) + 1)]
         self.beam = np.array([search.beam * max(setting.scale(lattice), LEAST) for lattice in forest.lattices])
         self.node: list[Ids] = []  # of the hypotheses of each wave
@@ -132,7 +142,11 @@ class Push:
 
     def _lm(self, arc: Ids, scored: Ids) -> Floats:
         lm = self.forest.lm[arc]
-        return self.setting.lm(lm, dict(zip(self.names, self.histories.told(scored, lm))), scored >= 0)
+        return self.setting.lm(lm, self._told(scored, lm), scored >= 0)
+
+    def _told(self, scored: Ids, lm: Floats) -> dict[str, Told]:
+        told = self.histories.told(scored)
+        return dict(zip(self.names, (kept(each, lm) for each in told) if self.keep else told))
 
     def expanded(self) -> list[Rescored]:
         """What leads to an end, as one lattice for each that was given."""
@@ -161,6 +175,5 @@ class Push:
                 times = lattice.times[node[hypotheses[firsts[n] : firsts[n + 1]]] - self.forest.first_node[n]]
             arcs = arc[here] - self.forest.first_arc[n]
             expanded = lattice.keep(arcs, place[source[here]], place[to[here]], times)
-            told = self.histories.told(scored[here], expanded.lm)
-            found.append(Rescored(expanded, dict(zip(self.names, told)), lattice, arcs))
+            found.append(Rescored(expanded, self._told(scored[here], expanded.lm), lattice, arcs))
         return found

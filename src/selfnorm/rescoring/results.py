@@ -49,7 +49,7 @@ def listed(rescored: Rescored, setting: Setting, n: int) -> list[Hypothesis]:
     found = []
     for path in n_best(lattice, n, totals):
         arcs = np.array(path.arcs, np.int64)
-        told = {name: float(column[arcs].sum()) for name, column in rescored.scores.items()}
+        told = {name: float(each.score[arcs].sum()) for name, each in rescored.scores.items()}
         acoustic, lm = float(lattice.steady[arcs].sum()), float(lattice.lm[arcs].sum())
         found.append(Hypothesis(words_of(lattice, path.arcs), acoustic, lm, {**told, "score": path.score}))
     return found
@@ -65,7 +65,7 @@ def renewed(given: NBest, rescored: Rescored, setting: Setting) -> NBest:
         while (node := int(lattice.sources[arcs[-1]])) != 0:
             arcs.append(came[node])
         number = int(lattice.extra[NUMBER][last])
-        told = {name: float(column[arcs].sum()) for name, column in rescored.scores.items()}
+        told = {name: float(each.score[arcs].sum()) for name, each in rescored.scores.items()}
         rows.append((float(totals[arcs].sum()), -number, told))
     hypotheses = [
         replace(given.hypotheses[-number], extra={**given.hypotheses[-number].extra, **told, "score": score})

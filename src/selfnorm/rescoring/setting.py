@@ -4,10 +4,15 @@ total = acoustic + lm_scale ((1 - weight) lattice_lm + weight new) + word_penalt
 
 `new` is the log of the per-word mixture of the neural model and the n-gram. With an `old` n-gram, whose scores the
 lattice's contain, `weight (new - old)` is added to the lattice's scores instead: the rest of them stays.
+
+A word that a scorer does not know scores as its `<unk>` plus a penalty: `<unk>` stands for many words, and -log N is
+what a word gets when N of them share its probability.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +22,25 @@ from selfnorm.lattices.paths import subset, through_each
 
 NEURAL, NGRAM, OLD = "neural", "ngram", "old"  # the scorers there may be
 
-Scores = Mapping[str, Floats]  # of each scorer, arc by arc; 0 where an arc says nothing
+SHARED = -math.log(10_000)  # penalty of unknown words, where nobody says another
+
+
+class Told(NamedTuple):
+    """What a scorer says of each arc, 0 where the arc says nothing, and which words it does not know."""
+
+    score: Floats
+    unknown: npt.NDArray[np.bool_]
+
+    def of(self, arcs: Ids) -> "Told":
+        return Told(self.score[arcs], self.unknown[arcs])
+
+
+def kept(told: Told, lm: Floats) -> Told:
+    """Unknown words with the lattice's own score instead."""
+    return Told(np.where(told.unknown, lm, told.score), np.zeros_like(told.unknown))
+
+
+Scores = Mapping[str, Told]  # of each scorer
 
 
 @dataclass(frozen=True)
@@ -28,6 +51,7 @@ class Setting:
     weight: float = 1.0
     word_penalty: float | None = None
     ngram_weight: float = 0.0
+    unknown_penalty: float = SHARED
 
     def scale(self, lattice: Lattice) -> float:
         return lattice.scales.lm if self.lm_scale is None else self.lm_scale
@@ -35,16 +59,18 @@ class Setting:
     def penalty(self, lattice: Lattice) -> float:
         return lattice.scales.penalty if self.word_penalty is None else self.word_penalty
 
+    def told(self, told: Told) -> Floats:
+        """A scorer's scores with the penalty of unknown words."""
+        return told.score + self.unknown_penalty * told.unknown
+
     def new(self, scores: Scores) -> Floats:
         """The mixture of the new scorers, word by word."""
-        if NGRAM not in scores or (NEURAL in scores and self.ngram_weight == 0):
-            return scores[NEURAL]
-        if NEURAL not in scores or self.ngram_weight == 1:
-            return scores[NGRAM]
-        with np.errstate(divide="ignore"):
-            return np.logaddexp(
-                np.log(1 - self.ngram_weight) + scores[NEURAL], np.log(self.ngram_weight) + scores[NGRAM]
-            )
+        v = self.ngram_weight
+        if NGRAM not in scores or (NEURAL in scores and v == 0):
+            return self.told(scores[NEURAL])
+        if NEURAL not in scores or v == 1:
+            return self.told(scores[NGRAM])
+        return np.logaddexp(np.log(1 - v) + self.told(scores[NEURAL]), np.log(v) + self.told(scores[NGRAM]))
 
     def lm(self, lattice_lm: Floats, scores: Scores, says: npt.NDArray[np.bool_]) -> Floats:
         """The language models' part; `says` are the arcs with a word or the end of the sentence."""
@@ -52,7 +78,7 @@ class Setting:
             return lattice_lm
         change = np.where(says, self.new(scores), 0.0)
         if OLD in scores:
-            return lattice_lm + self.weight * (change - scores[OLD])
+            return lattice_lm + self.weight * (change - self.told(scores[OLD]))
         return (1 - self.weight) * lattice_lm + self.weight * change if self.weight < 1 else change
 
 

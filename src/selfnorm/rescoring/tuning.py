@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from selfnorm.lattices.lattice import Floats, Ids
 from selfnorm.lattices.paths import n_best, words_of
-from selfnorm.rescoring.setting import NEURAL, NGRAM, OLD, Rescored, Setting
+from selfnorm.rescoring.setting import NEURAL, NGRAM, OLD, Rescored, Setting, Told
 from selfnorm.wer import count
 
 PATHS = 100  # listed under each of the settings
-SOFT = 0.25  # t, in units of the LM scale that the list was made with
-STEPS = (0.4, 0.2, 0.1, 0.05)  # of the local search: of log scale, weights, and the penalty in units of the scale
+SOFT = 0.5  # t, in units of the header's LM scale (1 for lists): at 1, the path's posterior as recognisers take it
+STEPS = (0.4, 0.2, 0.1, 0.05)  # of the local search: of log scale, weights, penalties in units of the scale or of 10
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Lists:
     length: Floats  # [paths] words
     errors: Floats  # [paths]
     begin: Ids  # [paths] where the words of each path begin
-    scores: Mapping[str, Floats]  # [words]
+    scores: Mapping[str, Told]  # [words]
     temperature: float
     start: Setting  # that the search for better ones starts from
 
@@ -43,7 +43,7 @@ class Lists:
     def of(cls, rescored: Sequence[Rescored], references: Mapping[str, Sequence[str]], setting: Setting) -> "Lists":
         rows: list[tuple[float, float, float, float]] = []
         first, begin = [0], [0]
-        told: dict[str, list[Floats]] = {name: [] for name in (rescored[0].scores if rescored else ())}
+        told: dict[str, list[Told]] = {name: [] for name in (rescored[0].scores if rescored else ())}
         for each in rescored:
             reference = references[each.lattice.utterance]
             known: dict[tuple[str, ...], int] = {}
@@ -58,13 +58,13 @@ class Lists:
                 )
                 begin.append(begin[-1] + len(events))
                 for name, parts in told.items():
-                    parts.append(each.scores[name][events])
+                    parts.append(each.scores[name].of(events))
             first.append(len(rows))
         steadies, lms, lengths, errors = np.array(rows, np.float64).reshape(-1, 4).T
         start = _start(rescored, setting)
         names = tuple(each.lattice.utterance for each in rescored)
-        scores = {name: np.concatenate([np.zeros(0), *parts]) for name, parts in told.items()}
-        soft = SOFT * max(start.lm_scale or 0, 1e-3)
+        scores = {name: Told(*map(np.concatenate, zip(*parts))) for name, parts in told.items()}
+        soft = SOFT * (rescored[0].lattice.scales.lm if rescored else 1.0)
         bounds = np.array(first), np.array(begin[:-1])
         return cls(names, bounds[0], steadies, lms, lengths, errors, bounds[1], scores, soft, start)
 
@@ -75,7 +75,7 @@ class Lists:
         if self.scores and setting.weight > 0:
             new = self._sum(setting.new(self.scores))
             if OLD in self.scores:
-                lm = lm + setting.weight * (new - self._sum(self.scores[OLD]))
+                lm = lm + setting.weight * (new - self._sum(setting.told(self.scores[OLD])))
             else:
                 lm = (1 - setting.weight) * lm + setting.weight * new if setting.weight < 1 else new
         return self.steady + scale * lm + penalty * self.length
@@ -97,6 +97,7 @@ class Lists:
         names = ["lm_scale"] if has_lm or has_new else []
         names += ["weight"] if has_lm and has_new else []
         names += ["ngram_weight"] if {NEURAL, NGRAM} <= self.scores.keys() else []
+        names += ["unknown_penalty"] if any(told.unknown.any() for told in self.scores.values()) else []
         return (*names, "word_penalty")
 
 
@@ -142,8 +143,9 @@ class Grid:
         scale = max(start.lm_scale or 0.0, 1e-3)
         axes = {
             "lm_scale": [scale * factor for factor in (0.125, 0.25, 0.5, 0.75, 1.0, 1.5)],
-            "weight": [0.25, 0.5, 0.75, 1.0],
+            "weight": [0.25, 0.5, 1.0],
             "ngram_weight": [0.0, 0.2, 0.5],
+            "unknown_penalty": [-10.0, -5.0, 0.0],
             "word_penalty": [scale * factor for factor in (-1.0, -0.5, -0.1, 0.0, 0.25, 0.5, 1.0, 1.5, 2.0)],
         }
         free = lists.free
@@ -167,6 +169,8 @@ def _neighbours(setting: Setting, free: Sequence[str], step: float) -> Iterator[
                 yield replace(setting, lm_scale=scale * math.exp(way))
             elif name == "word_penalty":
                 yield replace(setting, word_penalty=(setting.word_penalty or 0.0) + way * max(scale, 0.1))
+            elif name == "unknown_penalty":
+                yield replace(setting, unknown_penalty=setting.unknown_penalty + 10 * way)
             else:
                 yield replace(setting, **{name: float(np.clip(getattr(setting, name) + way, 0, 1))})
 
