@@ -27,9 +27,9 @@ class Search:
     """`order` words are compared in recombination, None: all; at most `most` hypotheses stay at a node, None: all;
     `beam` is what a hypothesis may be worse than the best of its wave, in units of the LM scale."""
 
-    order: int | None = 4
-    most: int | None = 8
-    beam: float = 16.0
+    order: int | None = 6
+    most: int | None = 12
+    beam: float = 10.0
 
 
 def push_forward(
