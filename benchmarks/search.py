@@ -67,18 +67,8 @@ def main() -> None:
     rows = []
     truth = None
     searches = [UNLIMITED, Search()]
-    searches += [
-        Search(order, most, beam)
-        for order, most, beam in (
-            (4, 16, 10.0),
-            (5, 8, 10.0),
-            (5, 16, 10.0),
-            (6, 16, 8.0),
-            (8, 32, 8.0),
-            (5, 8, 8.0),
-            (None, 8, 8.0),
-        )
-    ]
+    others = ((None, 12, 10.0), (4, 8, 10.0), (2, 4, 10.0), (1, 1, 8.0))
+    searches += [Search(*each) for each in others]
     for search in searches:
         begin = time.perf_counter()
         found = []
