@@ -2,7 +2,7 @@
 
     python benchmarks/second_pass.py --asr ASR --run runs/books-200k --ngram books.arpa --to out [--only ps-lattices]
 
-ASR is a folder with `ps-lattices` and `moonshine-nbest`. Every system's scales are cross-validated (5 folds over
+ASR is a folder with `ps-lattices` and `moonshine-nbest`. Every system's scales are cross-validated (10 folds over
 utterances), so no figure is tuned on the utterances it is about. Hypotheses go to OUT/SET/SYSTEM.json, so that systems
 can be compared later without the models (`--tables OUT`); rows go to benchmarks/results/second_pass.csv.
 """
@@ -43,8 +43,10 @@ SYSTEMS = {  # scorers, normalized?, and what it is compared with
     "mode3 normalized": ((NEURAL,), True, "mode3"),
     "mode3 + 4-gram": ((NEURAL, NGRAM), False, BASELINE),
     "mode3 + 4-gram normalized": ((NEURAL, NGRAM), True, "mode3 + 4-gram"),
+    "mode3 + 4-gram, least risk": ((NEURAL, NGRAM), False, BASELINE),
+    "mode3 + 4-gram normalized, least risk": ((NEURAL, NGRAM), True, "mode3 + 4-gram, least risk"),
 }
-FOLDS = 5
+FOLDS = 10
 
 
 def run(name: str, asr: Path, scorers: dict[str, Any], to: Path, device: str) -> None:
@@ -65,7 +67,7 @@ def run(name: str, asr: Path, scorers: dict[str, Any], to: Path, device: str) ->
             words = {each.utterance: first_pass(each) for each in items}
             used: list[Setting] = []
         else:
-            outcome = second_pass(items, rescorer, references=references, folds=folds)
+            outcome = second_pass(items, rescorer, references=references, folds=folds, risk="risk" in system)
             words = {result.utterance: result.words for result in outcome.results}
             used = outcome.folds
         seconds = time.perf_counter() - begin

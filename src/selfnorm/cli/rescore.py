@@ -42,9 +42,12 @@ def rescore(
     normalize: Annotated[bool, typer.Option("--normalize", help="Take log Z off; slow, for comparison.")] = False,
     algorithm: Annotated[str, typer.Option(help="auto, push_forward, path_cover, exact, nbest.")] = "auto",
     beam: Annotated[float, typer.Option(help="In units of the LM scale.")] = 10.0,
-    hypotheses: Annotated[int, typer.Option(help="Most at a node; 0: any number.", min=0)] = 12,
-    order: Annotated[int, typer.Option(help="Words that recombination compares; -1: all.", min=-1, max=64)] = 6,
+    hypotheses: Annotated[int, typer.Option(help="Most at a node; 0: any number.", min=0)] = 16,
+    order: Annotated[int, typer.Option(help="Words that recombination compares; -1: all.", min=-1, max=64)] = -1,
     unknown: Annotated[str, typer.Option(help="What unknown words get: a penalty, share=N or keep.")] = "share=10000",
+    least_risk: Annotated[
+        bool, typer.Option("--least-risk", help="Words with the fewest errors to be expected.")
+    ] = False,
     carry_over: Annotated[bool, typer.Option("--carry-over", help="Histories go on with the speaker.")] = False,
     speakers: Annotated[Path | None, hidden("Kaldi's utt2spk; else names up to the first _ or -.")] = None,
     output: Annotated[str | None, hidden("Lattices to write: replaced or expanded.")] = None,
@@ -96,6 +99,7 @@ def rescore(
             develop=(read(tune_on), developed) if tune_on and developed else None,
             folds=cross_validate,
             speaker=_speaker(speakers) if carry_over else None,
+            risk=least_risk,
             progress=progress,
         )
     if not outcome.results:

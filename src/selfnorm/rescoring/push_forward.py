@@ -27,8 +27,8 @@ class Search:
     """`order` words are compared in recombination, None: all; at most `most` hypotheses stay at a node, None: all;
     `beam` is what a hypothesis may be worse than the best of its wave, in units of the LM scale."""
 
-    order: int | None = 6
-    most: int | None = 12
+    order: int | None = None
+    most: int | None = 16
     beam: float = 10.0
 
 

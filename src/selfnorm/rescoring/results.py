@@ -13,6 +13,7 @@ from selfnorm.lattices.nbest import Hypothesis, NBest
 from selfnorm.lattices.paths import best, n_best, words_of
 from selfnorm.lattices.transcripts import Spoken, write_ctm, write_text, write_trn
 from selfnorm.rescoring.lists import NUMBER
+from selfnorm.rescoring.risk import least_risk
 from selfnorm.rescoring.setting import Rescored, Setting
 
 Words = tuple[str, ...]
@@ -27,20 +28,20 @@ class Result:
     spoken: tuple[Spoken, ...] | None  # with their times, where the lattice has some
 
 
-def decide(rescored: Rescored, setting: Setting) -> Result:
-    """The best path under a setting, beside the one of the first pass."""
-    lattice = rescored.lattice
-    path = best(lattice, rescored.totals(setting))
+def decide(rescored: Rescored, setting: Setting, risk: bool = False) -> Result:
+    """The best path under a setting, or the one of least `risk`, beside the best of the first pass."""
+    lattice, totals = rescored.lattice, rescored.totals(setting)
+    arcs = least_risk(rescored, setting) if risk else best(lattice, totals).arcs
     spoken = None
     if lattice.times is not None:
         begin, end = lattice.times[lattice.sources], lattice.times[lattice.targets]
-        said = [arc for arc in path.arcs if words_of(lattice, [arc])]
+        said = [arc for arc in arcs if words_of(lattice, [arc])]
         spoken = tuple(
             Spoken(lattice.utterance, float(begin[arc]), float(end[arc] - begin[arc]), lattice.words[arc])
             for arc in said
         )
     first = words_of(rescored.given, best(rescored.given).arcs)
-    return Result(lattice.utterance, words_of(lattice, path.arcs), first, path.score, spoken)
+    return Result(lattice.utterance, words_of(lattice, arcs), first, float(totals[list(arcs)].sum()), spoken)
 
 
 def listed(rescored: Rescored, setting: Setting, n: int) -> list[Hypothesis]:

@@ -73,9 +73,13 @@ def second_pass(
     develop: tuple[Iterable[Given], References] | None = None,
     folds: int | None = None,
     speaker: Callable[[str], str] | None = None,
+    risk: bool = False,
     progress: Progress = lambda done: None,
 ) -> Outcome:
-    """Rescore with the given setting, with one tuned on development data, or with one tuned for each fold."""
+    """Rescore with the given setting, with one tuned on development data, or with one tuned for each fold.
+
+    With `risk` the words are those with the fewest errors to be expected, and not those of the best path.
+    """
     begin = time.perf_counter()
     settings: list[Setting] = []
     if develop is not None:
@@ -86,7 +90,7 @@ def second_pass(
     with _writer(output) as write:
         if folds is None:
             for given, rescored in _pairs(items, rescorer, speaker):
-                results.append(_finish(given, rescored, rescorer.setting, write))
+                results.append(_finish(given, rescored, rescorer.setting, write, risk))
                 progress(len(results))
         else:
             pairs = []
@@ -95,7 +99,7 @@ def second_pass(
                 progress(len(pairs))
             lists = Lists.of(*_with_references([each for _, each in pairs], references), rescorer.setting)
             settings, fold = cross_validate(lists, folds)
-            results = [_finish(*pair, settings[n], write) for pair, n in zip(pairs, fold)]
+            results = [_finish(*pair, settings[n], write, risk) for pair, n in zip(pairs, fold)]
     outcome = Outcome(results, rescorer.setting, settings, time.perf_counter() - begin)
     if output is not None:
         write_words(output.folder, results)
@@ -142,9 +146,9 @@ def _pairs(
         yield waiting.pop(rescored.lattice.utterance), rescored
 
 
-def _finish(given: Given, rescored: Rescored, setting: Setting, write: Write) -> Result:
+def _finish(given: Given, rescored: Rescored, setting: Setting, write: Write, risk: bool) -> Result:
     write(given, rescored, setting)
-    return decide(rescored, setting)
+    return decide(rescored, setting, risk)
 
 
 def _writer(output: Output | None) -> Any:

@@ -1,8 +1,9 @@
 """Scales, word penalty and mixture from development data, without the network: scores are kept, only sums change.
 
 From every rescored lattice the best paths under a few settings are listed with the scores of their words and their
-errors. What is made small is the expected number of errors when a path is drawn with probability ~ exp(total / t): at a
-small t that is the number of errors of the best paths, made smooth, so that no setting wins by the luck of a tie.
+errors. What is made small is the expected number of errors when a path is drawn by its posterior, which is taken at the
+recogniser's own LM scale t (1 for lists): exp(total / t). The errors of the best paths alone are a staircase on which
+settings win by luck.
 """
 
 import hashlib
@@ -20,7 +21,6 @@ from selfnorm.rescoring.setting import NEURAL, NGRAM, OLD, Rescored, Setting, To
 from selfnorm.wer import count
 
 PATHS = 100  # listed under each of the settings
-SOFT = 0.5  # t, in units of the header's LM scale (1 for lists): at 1, the path's posterior as recognisers take it
 STEPS = (0.4, 0.2, 0.1, 0.05)  # of the local search: of log scale, weights, penalties in units of the scale or of 10
 
 
@@ -64,9 +64,9 @@ class Lists:
         start = _start(rescored, setting)
         names = tuple(each.lattice.utterance for each in rescored)
         scores = {name: Told(*map(np.concatenate, zip(*parts))) for name, parts in told.items()}
-        soft = SOFT * (rescored[0].lattice.scales.lm if rescored else 1.0)
+        temperature = rescored[0].lattice.scales.lm if rescored else 1.0
         bounds = np.array(first), np.array(begin[:-1])
-        return cls(names, bounds[0], steadies, lms, lengths, errors, bounds[1], scores, soft, start)
+        return cls(names, bounds[0], steadies, lms, lengths, errors, bounds[1], scores, temperature, start)
 
     def totals(self, setting: Setting) -> Floats:
         """The score of each path."""
