@@ -57,7 +57,7 @@ class Lattice:
     @property
     def is_word(self) -> npt.NDArray[np.bool_]:
         """Whether each arc carries a word that counts: neither silence nor the end of the sentence."""
-        return np.fromiter((word not in (SILENT, END) for word in self.words), bool, self.arcs)
+        return ~np.fromiter(map({SILENT, END}.__contains__, self.words), bool, self.arcs)
 
     @property
     def steady(self) -> Floats:
@@ -83,13 +83,17 @@ class Lattice:
             self,
             sources=np.asarray(sources, np.int64)[order],
             targets=np.asarray(targets, np.int64)[order],
-            words=tuple(self.words[arc] for arc in arcs),
+            words=_picked(self.words, arcs),
             acoustic=self.acoustic[arcs],
             lm=self.lm[arcs],
             pronunciation=None if self.pronunciation is None else self.pronunciation[arcs],
             times=times,
-            extra={name: tuple(column[arc] for arc in arcs) for name, column in self.extra.items()},
+            extra={name: _picked(column, arcs) for name, column in self.extra.items()},
         )
+
+
+def _picked(column: tuple[str, ...], arcs: Ids) -> tuple[str, ...]:
+    return tuple(map(column.__getitem__, arcs.tolist()))
 
 
 def assemble(

@@ -67,7 +67,7 @@ def n_best(lattice: Lattice, n: int, totals: Floats | None = None, most: int = 1
 
     A* with what lies behind each node as the estimate, which is exact: every step is on a path that will be asked for.
     The second time that a node comes up with the same words before it, a better path has them: it goes no further.
-    Fewer are returned where there are no more, or after `most` steps.
+    Fewer are returned where there are no more, or after `most` steps, but the best one always.
     """
     totals = lattice.total() if totals is None else totals
     behind = backward(lattice, totals).tolist()
@@ -95,7 +95,7 @@ def n_best(lattice: Lattice, n: int, totals: Floats | None = None, most: int = 1
                 count += 1
                 reached = score + each[arc]
                 heapq.heappush(queue, (-(reached + behind[target]), count, target, after, reached, (trace, arc)))
-    return found
+    return found or [best(lattice, totals)][:n]
 
 
 def _unwind(trace: tuple) -> tuple[int, ...]:

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from selfnorm.lattices.lattice import SILENT, Floats, Ids, Lattice
-from selfnorm.lattices.paths import backward
 from selfnorm.rescoring.setting import Setting
 from selfnorm.vocabulary import END
 
@@ -30,57 +29,70 @@ class Forest:
     steady: Floats  # [arcs] what no language model changes: acoustic score and word penalty
     scale: Floats  # [arcs] of the language models
     lm: Floats  # [arcs] the lattice's own
+    tree: Ids  # [nodes] which lattice
     wave: Ids  # [nodes]
     behind: Floats  # [nodes] the first pass's best score from here to the end
-    tree: Ids  # [nodes] which lattice
-
-    @property
-    def ends(self) -> Ids:
-        return self.first_node[1:] - 1
+    is_end: npt.NDArray[np.bool_]  # [nodes]
 
 
 def plant(lattices: Sequence[Lattice], setting: Setting) -> Forest:
     lattices = tuple(map(ended, lattices))
-    numbers: dict[str, int] = {SILENT: -1}
+    numbers: dict[str, int] = {SILENT: -1, END: 0}
     columns: list[tuple[npt.NDArray, ...]] = []
     for lattice in lattices:
-        scale = setting.scale(lattice)
-        word = np.fromiter((numbers.setdefault(each, len(numbers) - 1) for each in lattice.words), np.int64)
-        steady = lattice.steady + setting.penalty(lattice) * lattice.is_word
-        columns.append(
-            (
-                lattice.sources,
-                lattice.targets,
-                word,
-                steady,
-                np.full(lattice.arcs, scale),
-                lattice.lm,
-                waves(lattice),
-                backward(lattice, steady + scale * lattice.lm),
-            )
-        )
-    sources, targets, word, steady, scales, lm, wave, behind = map(np.concatenate, zip(*columns))
+        for each in dict.fromkeys(lattice.words):
+            numbers.setdefault(each, len(numbers) - 1)
+        word = np.fromiter(map(numbers.__getitem__, lattice.words), np.int64, lattice.arcs)
+        steady = lattice.steady + setting.penalty(lattice) * (word > 0)
+        columns.append((lattice.sources, lattice.targets, word, steady, lattice.lm))
+    sources, targets, word, steady, lm = map(np.concatenate, zip(*columns))
     first_node = np.cumsum([0, *(lattice.nodes for lattice in lattices)])
     first_arc = np.cumsum([0, *(lattice.arcs for lattice in lattices)])
-    shift = np.repeat(first_node[:-1], np.diff(first_arc))
-    bounds = np.searchsorted(sources + shift, np.arange(first_node[-1] + 1))
     tree = np.repeat(np.arange(len(lattices)), np.diff(first_node))
+    scale = np.repeat([setting.scale(lattice) for lattice in lattices], np.diff(first_arc))
+    shift = np.repeat(first_node[:-1], np.diff(first_arc))
+    targets = targets + shift
+    bounds = np.searchsorted(sources + shift, np.arange(first_node[-1] + 1))
+    wave, behind = _surveyed(first_node[:-1], bounds, targets, steady + scale * lm)
+    is_end = np.zeros(first_node[-1], bool)
+    is_end[first_node[1:] - 1] = True
     words = list(numbers)[1:]
-    return Forest(
-        lattices, words, first_node, first_arc, bounds, targets + shift, word, steady, scales, lm, wave, behind, tree
-    )
+    place = lattices, words, first_node, first_arc, bounds
+    return Forest(*place, targets, word, steady, scale, lm, tree, wave, behind, is_end)
+
+
+def leaving(bounds: Ids, nodes: Ids) -> tuple[Ids, Ids]:
+    """The arcs that leave these nodes, node by node, and how many leave each."""
+    first, fan = bounds[nodes], bounds[nodes + 1] - bounds[nodes]
+    place = np.arange(fan.sum()) - np.repeat(np.cumsum(fan) - fan, fan)
+    return place + np.repeat(first, fan), fan
+
+
+def _surveyed(starts: Ids, bounds: Ids, targets: Ids, totals: Floats) -> tuple[Ids, Floats]:
+    """Each node's wave, and its best score to the end of its lattice."""
+    waits = np.bincount(targets, minlength=len(bounds) - 1)
+    wave = np.zeros(len(waits), np.int64)
+    survey: list[tuple[Ids, Ids, Ids]] = []
+    ready = starts
+    while len(ready):
+        arcs, fan = leaving(bounds, ready)
+        survey.append((ready, arcs, fan))
+        reached = targets[arcs]
+        np.subtract.at(waits, reached, 1)
+        ready = np.unique(reached[waits[reached] == 0])
+        wave[ready] = len(survey)
+    behind = np.zeros(len(waits))
+    for nodes, arcs, fan in reversed(survey):
+        going = np.flatnonzero(fan)
+        if len(going):
+            first = (np.cumsum(fan) - fan)[going]
+            behind[nodes[going]] = np.maximum.reduceat(totals[arcs] + behind[targets[arcs]], first)
+    return wave, behind
 
 
 def ended(lattice: Lattice) -> Lattice:
     """The lattice, every path of which says `</s>` once, with nothing but silence after it."""
-    most, least = [0] * lattice.nodes, [0] + [2] * (lattice.nodes - 1)
-    late = False
-    for source, target, word in zip(lattice.sources.tolist(), lattice.targets.tolist(), lattice.words):
-        here = word == END
-        late |= not here and word != SILENT and most[source] > 0
-        most[target] = max(most[target], most[source] + here)
-        least[target] = min(least[target], least[source] + here)
-    if most[-1] == least[-1] == 1 and not late:
+    if _ends_well(lattice):
         return lattice
     last = lattice.nodes - 1
     zero = np.zeros(1)
@@ -97,10 +109,18 @@ def ended(lattice: Lattice) -> Lattice:
     )
 
 
-def waves(lattice: Lattice) -> Ids:
-    """The number of arcs on the longest way from the start to each node."""
-    wave = [0] * lattice.nodes
-    for source, target in zip(lattice.sources.tolist(), lattice.targets.tolist()):
-        if wave[source] >= wave[target]:
-            wave[target] = wave[source] + 1
-    return np.array(wave)
+def _ends_well(lattice: Lattice) -> bool:
+    if END not in lattice.words:
+        return False
+    ends = np.fromiter(map(END.__eq__, lattice.words), bool, lattice.arcs)
+    if np.array_equal(ends, lattice.targets == lattice.nodes - 1):  # on the arcs into the end and on no others
+        return True
+    most, least = [0] * lattice.nodes, [0] + [2] * (lattice.nodes - 1)
+    for source, target, word, here in zip(
+        lattice.sources.tolist(), lattice.targets.tolist(), lattice.words, ends.tolist()
+    ):
+        if word != SILENT and most[source]:
+            return False  # said after the end, or the end twice
+        most[target] = max(most[target], most[source] + here)
+        least[target] = min(least[target], least[source] + here)
+    return most[-1] == least[-1] == 1

@@ -1,10 +1,13 @@
-"""N-best lists as lattices: a tree of prefixes, so that what hypotheses share is scored once."""
+"""N-best lists as lattices: a tree of prefixes, so that what hypotheses share is scored once.
+
+Some recognisers write the limits of the sentence into their texts; they are no words.
+"""
 
 import numpy as np
 
 from selfnorm.lattices.lattice import Lattice, Scales
 from selfnorm.lattices.nbest import NBest
-from selfnorm.vocabulary import END
+from selfnorm.vocabulary import END, START
 
 NUMBER = "hypothesis"  # of the list, on the arc of `</s>` that ends it
 
@@ -16,7 +19,7 @@ def tree(nbest: NBest) -> Lattice:
     ends: list[int] = []
     for hypothesis in nbest.hypotheses:
         node = 0
-        for word in hypothesis.words:
+        for word in (word for word in hypothesis.words if word not in (START, END)):
             if (node, word) not in nodes:
                 nodes[node, word] = len(nodes) + 1
                 sources.append(node)

@@ -7,17 +7,20 @@ is a lattice again, expanded so that different histories stay apart, with every 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from selfnorm.lattices.lattice import Floats, Ids, Lattice
-from selfnorm.rescoring.forest import Forest, plant
-from selfnorm.rescoring.histories import Histories
+from selfnorm.rescoring.forest import Forest, leaving, plant
+from selfnorm.rescoring.histories import MULTIPLIERS, Histories
 from selfnorm.rescoring.setting import Rescored, Setting, Told, kept
 from selfnorm.scorers.banks import Bank
 
 LEAST = 1e-3  # LM scale that the beam goes by
 HELD = 20_000  # rows in the banks before those that nobody needs are given back
+
+MIXED = MULTIPLIERS[-2:]  # of context and node, for a number that both have in common
 
 Columns = tuple[Ids, Ids, Floats, Ids, Ids, Ids]  # target, history, score, from which hypothesis, arc, history scored
 
@@ -87,45 +90,50 @@ class Push:
         """Recombine and prune what came to the nodes of a wave; the hypotheses that go on."""
         node, history, score, source, arc, scored = map(np.concatenate, zip(*self.arriving[wave]))
         context = self.histories.contexts(history)
-        context[np.isin(node, self.forest.ends)] = 0  # nothing follows: all are one
-        order = np.lexsort((-score, context, node))
+        context[self.forest.is_end[node]] = 0  # nothing follows: all are one
+        order = np.argsort(context * MIXED[0] + node.astype(np.uint64) * MIXED[1])
         new = np.ones(len(order), bool)
         new[1:] = (node[order][1:] != node[order][:-1]) | (context[order][1:] != context[order][:-1])
+        first = np.flatnonzero(new)
         group = np.empty(len(order), np.int64)
         group[order] = np.cumsum(new) - 1
-        best = order[new]  # of each group, groups sorted by node
+        top = np.maximum.reduceat(score[order], first)
+        tops = np.sort(order[score[order] == top[group[order]]])  # the best of each group, of equal ones the first
+        best = tops[np.unique(group[tops], return_index=True)[1]]
         kept = self._survivors(node[best], score[best])
         number = np.full(len(best), -1)
         number[kept] = self.count + np.arange(len(kept))
         to = number[group]
         there = np.flatnonzero((to >= 0) & (source >= 0))
         self.into.append((source[there], to[there], arc[there], scored[there]))
-        self.node.append(node[best[kept]])
+        best = best[kept]
+        self.node.append(node[best])
         self.count += len(kept)
-        return node[best[kept]], history[best[kept]], score[best[kept]], number[kept]
+        return node[best], history[best], score[best], number[kept]
 
     def _survivors(self, node: Ids, score: Floats) -> Ids:
-        """Which of the hypotheses, sorted by node, stay within the beam and the number."""
+        """Which hypotheses stay within the beam and the number, sorted by node, the best first."""
         tree = self.forest.tree[node]
         promise = score + self.forest.behind[node]
         top = np.full(len(self.forest.lattices), -np.inf)
         np.maximum.at(top, tree, promise)
-        inside = promise >= top[tree] - self.beam[tree]
+        inside = np.flatnonzero(promise >= top[tree] - self.beam[tree])
+        node, score = node[inside], score[inside]
         order = np.lexsort((-score, node))  # whatever else is rescored with it, a lattice comes out the same
         if self.search.most is not None:
+            node = node[order]
             first = np.flatnonzero(np.r_[True, node[1:] != node[:-1]])
             rank = np.arange(len(node)) - np.repeat(first, np.diff(np.r_[first, len(node)]))
-            inside[order] &= rank < self.search.most
-        return order[inside[order]]
+            order = order[rank < self.search.most]
+        return inside[order]
 
     def leave(self, node: Ids, history: Ids, score: Floats, number: Ids) -> None:
         """Send every hypothesis down all arcs of its node."""
         forest = self.forest
-        begin, fan = forest.bounds[node], forest.bounds[node + 1] - forest.bounds[node]
-        if not fan.sum():
+        arc, fan = leaving(forest.bounds, node)
+        if not len(arc):
             return
         which = np.repeat(np.arange(len(node)), fan)
-        arc = np.arange(len(which)) - np.repeat(np.cumsum(fan) - fan, fan) + begin[which]
         after, scored = history[which], np.full(len(which), -1)
         says = np.flatnonzero(forest.word[arc] >= 0)
         if self.names and len(says):
@@ -134,11 +142,13 @@ class Push:
         reached = score[which] + forest.steady[arc] + forest.scale[arc] * self._lm(arc, scored)
         target = forest.targets[arc]
         wave = forest.wave[target]
-        order = np.argsort(wave, kind="stable")
-        columns = tuple(column[order] for column in (target, after, reached, number[which], arc, scored))
-        cuts = np.flatnonzero(np.diff(wave[order])) + 1
-        for part in zip(*(np.split(column, cuts) for column in columns)):
-            self.arriving[int(forest.wave[part[0][0]])].append(part)
+        order = np.argsort(wave.astype(np.uint16), kind="stable") if len(self.arriving) < 1 << 16 else np.argsort(wave)
+        cuts = [0, *(np.flatnonzero(np.diff(wave[order])) + 1).tolist(), len(order)]
+        came = number[which]
+        for begin, end in pairwise(cuts):
+            part = order[begin:end]
+            columns = target[part], after[part], reached[part], came[part], arc[part], scored[part]
+            self.arriving[int(wave[part[0]])].append(columns)
 
     def _lm(self, arc: Ids, scored: Ids) -> Floats:
         lm = self.forest.lm[arc]
@@ -152,7 +162,7 @@ class Push:
         """What leads to an end, as one lattice for each that was given."""
         alive = np.zeros(self.count, bool)
         node = np.concatenate(self.node)
-        alive[np.isin(node, self.forest.ends)] = True
+        alive[self.forest.is_end[node]] = True
         for source, to, _, _ in reversed(self.into):
             alive[source[alive[to]]] = True
         source, to, arc, scored = map(np.concatenate, zip(*self.into))

@@ -4,17 +4,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from selfnorm.lattices import htk, kaldi, nbest
-from selfnorm.lattices.lattice import Lattice
+from selfnorm.lattices.lattice import SILENT, Lattice, Scales
 from selfnorm.lattices.nbest import Hypothesis, NBest
 from selfnorm.lattices.paths import best, n_best, words_of
 from selfnorm.lattices.transcripts import Spoken, write_ctm, write_text, write_trn
 from selfnorm.rescoring.lists import NUMBER
 from selfnorm.rescoring.risk import least_risk
 from selfnorm.rescoring.setting import Rescored, Setting
+from selfnorm.vocabulary import END
 
 Words = tuple[str, ...]
 
@@ -28,8 +30,11 @@ class Result:
     spoken: tuple[Spoken, ...] | None  # with their times, where the lattice has some
 
 
-def decide(rescored: Rescored, setting: Setting, risk: bool = False) -> Result:
-    """The best path under a setting, or the one of least `risk`, beside the best of the first pass."""
+def decide(rescored: Rescored, setting: Setting, risk: bool = False, given: Setting | None = None) -> Result:
+    """The best path under a setting, or the one of least `risk`, beside the best of the first pass.
+
+    `given` has the scales of a first pass that does not say them itself, as Kaldi's does not.
+    """
     lattice, totals = rescored.lattice, rescored.totals(setting)
     arcs = least_risk(rescored, setting) if risk else best(lattice, totals).arcs
     spoken = None
@@ -40,8 +45,28 @@ def decide(rescored: Rescored, setting: Setting, risk: bool = False) -> Result:
             Spoken(lattice.utterance, float(begin[arc]), float(end[arc] - begin[arc]), lattice.words[arc])
             for arc in said
         )
-    first = words_of(rescored.given, best(rescored.given).arcs)
-    return Result(lattice.utterance, words_of(lattice, arcs), first, float(totals[list(arcs)].sum()), spoken)
+    score = float(totals[list(arcs)].sum())
+    return Result(lattice.utterance, words_of(lattice, arcs), _first(rescored.given, given), score, spoken)
+
+
+def _first(lattice: Lattice, given: Setting | None) -> Words:
+    """What the recogniser found: the first of its list, or the best path at its own scales."""
+    if NUMBER in lattice.extra:
+        return words_of(lattice, _back(lattice, lattice.extra[NUMBER].index("0")))
+    scales = lattice.scales
+    if given is not None and (scales.lm, scales.penalty) == (Scales.lm, Scales.penalty):
+        scales = replace(scales, lm=given.scale(lattice), penalty=given.penalty(lattice))
+    return words_of(lattice, best(lattice, lattice.total(scales)).arcs)
+
+
+def _back(tree: Lattice, last: int) -> list[int]:
+    """The arcs of the hypothesis that ends with this one; in a tree there is one way."""
+    came = np.empty(tree.nodes, np.int64)
+    came[tree.targets] = np.arange(tree.arcs)
+    arcs = [last]
+    while (node := int(tree.sources[arcs[0]])) != 0:
+        arcs.insert(0, int(came[node]))
+    return arcs
 
 
 def listed(rescored: Rescored, setting: Setting, n: int) -> list[Hypothesis]:
@@ -59,12 +84,9 @@ def listed(rescored: Rescored, setting: Setting, n: int) -> list[Hypothesis]:
 def renewed(given: NBest, rescored: Rescored, setting: Setting) -> NBest:
     """A list in its new order, each hypothesis with what the file said of it, every scorer's score and the total."""
     lattice, totals = rescored.lattice, rescored.totals(setting)
-    came = {int(target): arc for arc, target in enumerate(lattice.targets) if lattice.targets[arc] < lattice.nodes - 1}
     rows = []
     for last in np.flatnonzero(lattice.targets == lattice.nodes - 1).tolist():
-        arcs = [last]
-        while (node := int(lattice.sources[arcs[-1]])) != 0:
-            arcs.append(came[node])
+        arcs = _back(lattice, last)
         number = int(lattice.extra[NUMBER][last])
         told = {name: float(each.score[arcs].sum()) for name, each in rescored.scores.items()}
         rows.append((float(totals[arcs].sum()), -number, told))
@@ -83,6 +105,8 @@ def write_words(folder: Path, results: Sequence[Result]) -> None:
     timed = [row for result in results for row in result.spoken or ()]
     if timed:
         write_ctm(folder / "hypotheses.ctm", timed)
+    else:  # no times of an earlier run beside the words of this one
+        (folder / "hypotheses.ctm").unlink(missing_ok=True)
 
 
 Write = Callable[[Lattice | NBest, Rescored, Setting], None]
@@ -94,7 +118,7 @@ def writing(folder: Path, kind: str | None, n: int, words: Path | None) -> Itera
     """Takes one utterance after another: lattices go out in the format they came in, lists as lists.
 
     `kind` of lattice: the given arcs with their scores replaced, or expanded with the histories that were kept; None:
-    no lattices. `n` hypotheses of a lattice are listed, none for 0.
+    no lattices. `n` hypotheses of a lattice are listed, none for 0. All files appear when the block ends.
     """
     with ExitStack() as stack:
         archives: dict[str, Callable[..., None]] = {}
@@ -117,10 +141,34 @@ def writing(folder: Path, kind: str | None, n: int, words: Path | None) -> Itera
                 return
             lattice = rescored.expanded(setting) if kind == "expanded" else rescored.replaced(setting)
             if "kind" in given.header:
-                archive("kaldi", lambda: kaldi.writer(folder / "lat.1.gz", words))(lattice)
+                archive("kaldi", lambda: kaldi.writer(folder / "lat.1.gz", words))(_as_kaldi(lattice, given))
             else:
-                place = folder / "lattices"
-                place.mkdir(exist_ok=True)
-                htk.write(lattice, place / f"{given.utterance.replace('/', '_')}.slf.gz")
+                archive("htk", lambda: _files(folder / "lattices"))(lattice)
 
         yield write
+
+
+def _as_kaldi(lattice: Lattice, given: Lattice) -> Lattice:
+    """For Kaldi `</s>` would be a word of the hypothesis: silent, unless the given lattice says it."""
+    if END in given.words:
+        return lattice
+    return replace(lattice, words=tuple(SILENT if word == END else word for word in lattice.words))
+
+
+@contextmanager
+def _files(folder: Path) -> Iterator[Callable[[Lattice], None]]:
+    """Takes lattices of HTK, a file for each; they come to the folder together, when the block ends."""
+    folder.mkdir(exist_ok=True)
+    names: set[str] = set()
+    with TemporaryDirectory(prefix=".", dir=folder) as waiting:
+
+        def write(lattice: Lattice) -> None:
+            name = f"{lattice.utterance.replace('/', '_')}.slf.gz"
+            if name in names:
+                raise ValueError(f"{folder / name}: two utterances would have this file, {lattice.utterance} is one")
+            names.add(name)
+            htk.write(lattice, Path(waiting) / name)
+
+        yield write
+        for name in names:
+            (Path(waiting) / name).replace(folder / name)

@@ -17,7 +17,7 @@ def least_risk(rescored: Rescored, setting: Setting, most: int = MOST) -> tuple[
     """The arcs of the hypothesis."""
     lattice = rescored.lattice
     paths = n_best(lattice, most, rescored.totals(setting))
-    totals = np.array([path.score for path in paths]) / lattice.scales.lm
+    totals = np.array([path.score for path in paths]) / setting.temperature(lattice)
     posterior = np.exp(totals - np.logaddexp.reduce(totals))
     said = [words_of(lattice, path.arcs) for path in paths]
     risks = [sum(p * count(other, words).total for p, other in zip(posterior, said)) for words in said]

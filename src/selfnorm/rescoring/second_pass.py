@@ -12,7 +12,7 @@ from selfnorm.lattices.broken import Broken
 from selfnorm.lattices.lattice import Lattice
 from selfnorm.lattices.nbest import NBest
 from selfnorm.rescoring import Rescorer
-from selfnorm.rescoring.results import Result, Write, decide, write_words, writing
+from selfnorm.rescoring.results import Result, decide, write_words, writing
 from selfnorm.rescoring.setting import Rescored, Setting
 from selfnorm.rescoring.tuning import Lists, cross_validate, tune
 
@@ -30,6 +30,7 @@ class Tally:
     failed: int = 0
     arcs: int = 0
     notes: int = 0
+    note: str = ""  # the first of them
     report: Callable[[str], None] = field(default=lambda sentence: None)
 
     def good(self, items: Iterable[Given | Broken]) -> Iterator[Given]:
@@ -39,6 +40,8 @@ class Tally:
                 self.failed += 1
                 self.report(item.sentence)
                 continue
+            if item.notes and not self.notes:
+                self.note = f"{item.utterance}: {item.notes[0]}"
             self.notes += len(item.notes)
             self.arcs += (
                 item.arcs if isinstance(item, Lattice) else sum(len(each.words) + 1 for each in item.hypotheses)
@@ -49,8 +52,8 @@ class Tally:
 @dataclass(frozen=True)
 class Outcome:
     results: list[Result]
-    setting: Setting  # of all, or of what the folds started from
-    folds: list[Setting]  # tuned on all others but their own utterances
+    setting: Setting  # given, or tuned: with folds, on all utterances, for the use on others
+    folds: list[Setting]  # each tuned without the utterances that it was used for
     seconds: float
 
 
@@ -82,15 +85,18 @@ def second_pass(
     """
     begin = time.perf_counter()
     settings: list[Setting] = []
+    start = setting = rescorer.setting
     if develop is not None:
-        rescorer = replace(rescorer, setting=tuned(rescorer, *develop))
+        setting = tuned(rescorer, *develop)
+        rescorer = replace(rescorer, setting=setting)
     results: list[Result] = []
     if output is not None:
         output.folder.mkdir(parents=True, exist_ok=True)
     with _writer(output) as write:
         if folds is None:
             for given, rescored in _pairs(items, rescorer, speaker):
-                results.append(_finish(given, rescored, rescorer.setting, write, risk))
+                write(given, rescored, setting)
+                results.append(decide(rescored, setting, risk, start))
                 progress(len(results))
         else:
             pairs = []
@@ -98,9 +104,13 @@ def second_pass(
                 pairs.append(pair)
                 progress(len(pairs))
             lists = Lists.of(*_with_references([each for _, each in pairs], references), rescorer.setting)
-            settings, fold = cross_validate(lists, folds)
-            results = [_finish(*pair, settings[n], write, risk) for pair, n in zip(pairs, fold)]
-    outcome = Outcome(results, rescorer.setting, settings, time.perf_counter() - begin)
+            setting, settings, fold = cross_validate(lists, folds)
+            for (given, rescored), n in zip(pairs, fold):
+                write(given, rescored, settings[n])
+                results.append(decide(rescored, settings[n], risk, start))
+        if not results:
+            raise ValueError("there is no utterance to rescore; give lattices or lists that can be read")
+    outcome = Outcome(results, setting, settings, time.perf_counter() - begin)
     if output is not None:
         write_words(output.folder, results)
         save_scales(output.folder / SCALES, outcome)
@@ -125,7 +135,9 @@ def load_scales(path: Path) -> Setting:
     try:
         value = json.loads(path.read_text())
         return Setting(**{name: value[name] for name in asdict(Setting())})
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except KeyError as error:
+        raise ValueError(f"{path}: has no {error}; give the {SCALES} that `selfnorm rescore` wrote") from None
+    except (OSError, ValueError, TypeError) as error:
         raise ValueError(
             f"{path}: holds no scales ({error}); give the {SCALES} that `selfnorm rescore` wrote"
         ) from None
@@ -138,17 +150,17 @@ def _pairs(
 
     def passing() -> Iterator[Given]:
         for item in items:
+            if rescorer.keep and isinstance(item, NBest):
+                raise ValueError(
+                    f"{item.utterance} is a list, whose words have no scores of their own that unknown ones could "
+                    "keep; give these a penalty"
+                )
             waiting[item.utterance] = item
             yield item
 
     done = rescorer.rescore(passing()) if speaker is None else rescorer.carry_over(passing(), speaker)
     for rescored in done:
         yield waiting.pop(rescored.lattice.utterance), rescored
-
-
-def _finish(given: Given, rescored: Rescored, setting: Setting, write: Write, risk: bool) -> Result:
-    write(given, rescored, setting)
-    return decide(rescored, setting, risk)
 
 
 def _writer(output: Output | None) -> Any:

@@ -11,18 +11,19 @@ what a word gets when N of them share its probability.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from selfnorm.lattices.lattice import Floats, Ids, Lattice, Scales
-from selfnorm.lattices.paths import subset, through_each
+from selfnorm.lattices.paths import best, subset, through_each
 
 NEURAL, NGRAM, OLD = "neural", "ngram", "old"  # the scorers there may be
 
 SHARED = -math.log(10_000)  # penalty of unknown words, where nobody says another
+LEAST = 1e-3  # scale that posteriors are taken at
 
 
 class Told(NamedTuple):
@@ -53,11 +54,25 @@ class Setting:
     ngram_weight: float = 0.0
     unknown_penalty: float = SHARED
 
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            shares = name in ("weight", "ngram_weight")
+            if not isinstance(value, int | float) and not (value is None and name in ("lm_scale", "word_penalty")):
+                raise ValueError(f"the {name.replace('_', ' ')} is {value!r}, which is no number; give one")
+            if value is not None and not (0 <= value <= 1 if shares else math.isfinite(value)):
+                wanted = "from 0 to 1" if shares else "that is finite"
+                raise ValueError(f"the {name.replace('_', ' ')} is {value:g}; give a number {wanted}")
+
     def scale(self, lattice: Lattice) -> float:
         return lattice.scales.lm if self.lm_scale is None else self.lm_scale
 
     def penalty(self, lattice: Lattice) -> float:
         return lattice.scales.penalty if self.word_penalty is None else self.word_penalty
+
+    def temperature(self, lattice: Lattice) -> float:
+        """What totals are divided by to be logs of posteriors: the LM scale of the recogniser, or ours where it is
+        larger: Kaldi's lattices and lists do not say theirs."""
+        return max(lattice.scales.lm, self.scale(lattice), LEAST)
 
     def told(self, told: Told) -> Floats:
         """A scorer's scores with the penalty of unknown words."""
@@ -93,7 +108,7 @@ class Rescored:
 
     @property
     def says(self) -> npt.NDArray[np.bool_]:
-        return np.fromiter((word != "" for word in self.lattice.words), bool, self.lattice.arcs)
+        return np.fromiter(map(bool, self.lattice.words), bool, self.lattice.arcs)  # SILENT is empty
 
     def lm(self, setting: Setting) -> Floats:
         return setting.lm(self.lattice.lm, self.scores, self.says)
@@ -104,9 +119,14 @@ class Rescored:
         return self.lattice.steady + scale * self.lm(setting) + penalty * self.lattice.is_word
 
     def replaced(self, setting: Setting) -> Lattice:
-        """The given lattice, as far as paths were kept, with the new scores in the place of its own."""
+        """The given lattice, as far as paths were kept, with the new scores in the place of its own.
+
+        Every arc takes the score that it has on the best path through it. So the best path keeps its score; others are
+        put together from pieces of several histories, and in rare cases one of them comes out better than the best.
+        """
         totals, lm = self.totals(setting), self.lm(setting)
         through, _, _ = through_each(self.lattice, totals)
+        through[list(best(self.lattice, totals).arcs)] = np.inf  # first also among paths that are as good
         order = np.lexsort((-through, self.arcs))
         kept, first = np.unique(self.arcs[order], return_index=True)
         column = self.given.lm.copy()

@@ -1,8 +1,8 @@
 """Scales, word penalty and mixture from development data, without the network: scores are kept, only sums change.
 
 From every rescored lattice the best paths under a few settings are listed with the scores of their words and their
-errors. What is made small is the expected number of errors when a path is drawn by its posterior, which is taken at the
-recogniser's own LM scale t (1 for lists): exp(total / t). The errors of the best paths alone are a staircase on which
+errors. What is made small is the expected number of errors when a path is drawn by its posterior, exp(total / t), at the
+temperature of the setting that tuning starts from: the recogniser's own LM scale where it is known. The errors of the best paths alone are a staircase on which
 settings win by luck.
 """
 
@@ -64,13 +64,15 @@ class Lists:
         start = _start(rescored, setting)
         names = tuple(each.lattice.utterance for each in rescored)
         scores = {name: Told(*map(np.concatenate, zip(*parts))) for name, parts in told.items()}
-        temperature = rescored[0].lattice.scales.lm if rescored else 1.0
+        temperature = start.temperature(rescored[0].lattice) if rescored else 1.0
         bounds = np.array(first), np.array(begin[:-1])
         return cls(names, bounds[0], steadies, lms, lengths, errors, bounds[1], scores, temperature, start)
 
     def totals(self, setting: Setting) -> Floats:
-        """The score of each path."""
-        scale, penalty = setting.lm_scale or 0.0, setting.word_penalty or 0.0
+        """The score of each path; what the setting leaves to the header is the start's."""
+        scale = self.start.lm_scale if setting.lm_scale is None else setting.lm_scale
+        penalty = self.start.word_penalty if setting.word_penalty is None else setting.word_penalty
+        assert scale is not None and penalty is not None  # the start says both
         lm = self.lm
         if self.scores and setting.weight > 0:
             new = self._sum(setting.new(self.scores))
@@ -175,8 +177,8 @@ def _neighbours(setting: Setting, free: Sequence[str], step: float) -> Iterator[
                 yield replace(setting, **{name: float(np.clip(getattr(setting, name) + way, 0, 1))})
 
 
-def cross_validate(lists: Lists, folds: int) -> tuple[list[Setting], Ids]:
-    """One setting for each fold, tuned on all others, and the fold of each utterance, by the names alone."""
+def cross_validate(lists: Lists, folds: int) -> tuple[Setting, list[Setting], Ids]:
+    """A setting tuned on all; one for each fold, tuned on all others; the fold of each utterance, by the names alone."""
     if not 2 <= folds <= len(lists.utterances):
         raise ValueError(
             f"{folds} folds of {len(lists.utterances)} utterances were asked for; choose from 2 to their number"
@@ -185,7 +187,7 @@ def cross_validate(lists: Lists, folds: int) -> tuple[list[Setting], Ids]:
     fold = np.empty(len(order), np.int64)
     fold[order] = np.arange(len(order)) % folds
     grid = Grid(lists)
-    return [tune(lists, fold != n, grid) for n in range(folds)], fold
+    return tune(lists, None, grid), [tune(lists, fold != n, grid) for n in range(folds)], fold
 
 
 def _shuffled(name: str) -> str:
