@@ -159,6 +159,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--of", type=Path, default=None, help="a folder of lattices")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--tf32", action="store_true", help="let the GPU multiply in TF32 (the LSTM does anyway)")
     parser.add_argument("--size", type=int, default=200_000)
     parser.add_argument("--hidden", type=int, default=2048)
     parser.add_argument("--layers", type=int, default=2)
@@ -166,6 +167,8 @@ def main() -> None:
     parser.add_argument("--many", type=int, default=0, help="lattices of the memory test")
     options = parser.parse_args()
     device, size = options.device, options.size
+    if options.tf32:
+        torch.set_float32_matmul_precision("high")
     on_gpu = device != "cpu"
     number = options.lattices or (128 if on_gpu else 2)
     batch = 4096 if on_gpu else 512
@@ -176,6 +179,7 @@ def main() -> None:
         "C": size,
         "hidden": options.hidden,
         "layers": options.layers,
+        "matmul": "tf32" if options.tf32 else "float32",
         "of": options.of.parent.name if options.of else "random",
     }
     columns = ("what", "scores", "batch", "lattices", "arcs", "steps", "words", "seconds", "words_per_second")

@@ -1,20 +1,25 @@
 """Word error rates on real recogniser output, before and after: lattices of pocketsphinx, n-best lists of Moonshine.
 
-    python benchmarks/second_pass.py --asr ASR --run runs/books-200k --ngram books.arpa --to out [--only ps-lattices]
+    python benchmarks/second_pass.py --asr ASR --run runs/books-mode3-200k --ngram books.arpa --to out
 
-ASR is a folder with `ps-lattices` and `moonshine-nbest`. Every system's scales are cross-validated (10 folds over
-utterances), so no figure is tuned on the utterances it is about. Hypotheses go to OUT/SET/SYSTEM.json, so that systems
-can be compared later without the models (`--tables OUT`); rows go to benchmarks/results/second_pass.csv.
+ASR is a folder with `ps-lattices` and `moonshine-nbest`. First the network: every lattice is rescored once with scores
+as they are, once normalized, and once with the n-gram alone, and kept in OUT (what is there already is not done again).
+Then the errors, without the network: each system's scales are cross-validated over utterances, so no figure is tuned
+on the utterances it is about. Rows go to benchmarks/results/second_pass.csv, the plot to docs/.
 """
 
 import argparse
+import gzip
 import json
+import pickle
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 from rows import append, machine
@@ -23,116 +28,115 @@ from selfnorm import lattices
 from selfnorm.bootstrap import bootstrap, compare
 from selfnorm.cli.wer import set_of
 from selfnorm.lattices import transcripts
-from selfnorm.lattices.nbest import NBest
-from selfnorm.lattices.oracle import oracle, oracle_nbest
-from selfnorm.lattices.paths import best, words_of
-from selfnorm.rescoring import NEURAL, NGRAM, Rescorer, Setting
-from selfnorm.rescoring.second_pass import second_pass
+from selfnorm.lattices.oracle import oracle
+from selfnorm.rescoring import NEURAL, NGRAM, Rescored, Rescorer, Setting
+from selfnorm.rescoring.results import decide
+from selfnorm.rescoring.tuning import Lists, cross_validate
 from selfnorm.wer import Errors, count
 
-SETS = {  # where its lattices are, and the setting that tuning starts from
-    "ps-lattices": ("slf", Setting(weight=0.5, ngram_weight=0.3)),
+SETS = {  # where its lattices are, and the setting of the search, from which tuning starts
+    "ps-lattices": ("slf", Setting(weight=0.7, ngram_weight=0.3)),
     "moonshine-nbest": ("nbest.jsonl.gz", Setting(lm_scale=0.3, ngram_weight=0.3)),
 }
-BASELINE = "no new model"  # its own scales and word penalty, cross-validated like everybody's
-SYSTEMS = {  # scorers, normalized?, and what it is compared with
-    "first pass": ((), False, None),
-    BASELINE: ((), False, "first pass"),
-    "4-gram": ((NGRAM,), False, BASELINE),
-    "mode3": ((NEURAL,), False, BASELINE),
-    "mode3 normalized": ((NEURAL,), True, "mode3"),
-    "mode3 + 4-gram": ((NEURAL, NGRAM), False, BASELINE),
-    "mode3 + 4-gram normalized": ((NEURAL, NGRAM), True, "mode3 + 4-gram"),
-    "mode3 + 4-gram, least risk": ((NEURAL, NGRAM), False, BASELINE),
-    "mode3 + 4-gram normalized, least risk": ((NEURAL, NGRAM), True, "mode3 + 4-gram, least risk"),
+RUNS = {"ngram": (NGRAM,), "as-is": (NEURAL, NGRAM), "normalized": (NEURAL, NGRAM)}
+FIRST, BASELINE, BEST = "first pass", "no new model", "mode3 + 4-gram"
+SYSTEMS: dict[str, tuple[str | None, tuple[str, ...], str | None]] = {  # run, scorers, what it is compared with
+    FIRST: (None, (), None),
+    BASELINE: (None, (), FIRST),  # its own scales and word penalty, cross-validated like everybody's
+    "4-gram": ("ngram", (NGRAM,), BASELINE),
+    "mode3": ("as-is", (NEURAL,), BASELINE),
+    "mode3 normalized": ("normalized", (NEURAL,), "mode3"),
+    BEST: ("as-is", (NEURAL, NGRAM), BASELINE),
+    f"{BEST} normalized": ("normalized", (NEURAL, NGRAM), BEST),
+    f"{BEST}, least risk": ("as-is", (NEURAL, NGRAM), BASELINE),
+    f"{BEST} normalized, least risk": ("normalized", (NEURAL, NGRAM), f"{BEST}, least risk"),
 }
 FOLDS = 10
 
 
-def run(name: str, asr: Path, scorers: dict[str, Any], to: Path, device: str) -> None:
+def keep(name: str, asr: Path, scorers: dict[str, Any], to: Path, device: str) -> None:
+    """Rescore a set with the scorers there are, and keep what every scorer said of every arc."""
     place, setting = SETS[name]
-    items = list(lattices.read([asr / name / place]))
-    references = transcripts.read(asr / name / "refs.txt")
-    for system, (names, normalize, _) in SYSTEMS.items():
-        chosen = {each: scorers[each] for each in names if each in scorers}
-        if len(chosen) < len(names):
+    (to / name).mkdir(parents=True, exist_ok=True)
+    items: list[Any] = []
+    for run, names in RUNS.items():
+        path = to / name / f"{run}.pkl.gz"
+        if path.exists() or not scorers.keys() >= set(names):
             continue
-        if NEURAL in chosen:
-            chosen[NEURAL].model.output.normalize = normalize
+        items = items or list(lattices.read([asr / name / place]))
+        if NEURAL in names:
+            scorers[NEURAL].model.output.normalize = run == "normalized"
         begin = time.perf_counter()
-        start = setting if NEURAL in chosen or not chosen else Setting(setting.lm_scale, setting.weight, None, 1.0)
-        rescorer = Rescorer(chosen, start)
-        folds = None if system == "first pass" else FOLDS
-        if system == "first pass":
-            words = {each.utterance: first_pass(each) for each in items}
-            used: list[Setting] = []
-        else:
-            outcome = second_pass(items, rescorer, references=references, folds=folds, risk="risk" in system)
-            words = {result.utterance: result.words for result in outcome.results}
-            used = outcome.folds
-        seconds = time.perf_counter() - begin
-        value = {"seconds": seconds, "folds": [asdict(each) for each in used], "device": device}
-        value["hypotheses"] = {utterance: " ".join(each) for utterance, each in words.items()}
-        (to / name).mkdir(parents=True, exist_ok=True)
-        (to / name / f"{system}.json").write_text(json.dumps(value))
-        errors = sum((count(references[each], words[each]) for each in references), Errors())
-        print(f"{name}: {system}: {100 * errors.rate:.2f} % in {seconds:.1f} s", flush=True)
+        chosen = setting if NEURAL in names else replace(setting, ngram_weight=1.0)
+        done = list(Rescorer({each: scorers[each] for each in names}, chosen).rescore(items))
+        seconds = round(time.perf_counter() - begin, 2)
+        path.write_bytes(gzip.compress(pickle.dumps(done)))
+        path.with_suffix(".json").write_text(json.dumps({"seconds": seconds, "machine": device}))
+        print(f"{name}: {run} rescored in {seconds:.1f} s", flush=True)
 
 
-def first_pass(item: Any) -> tuple[str, ...]:
-    if isinstance(item, NBest):
-        return max(item.hypotheses, key=lambda each: each.acoustic).words
-    return words_of(item, best(item).arcs)
+def heard(name: str, system: str, kept: dict[str, list[Rescored]], said: transcripts.Transcripts) -> dict[str, Any]:
+    """The words of each utterance, with the scales of the folds it is not in."""
+    run, names, _ = SYSTEMS[system]
+    setting = SETS[name][1]
+    some = next(iter(kept.values()))
+    chosen = [Rescored(each.given, {}, each.given, np.arange(each.given.arcs)) for each in some]
+    if system == FIRST:
+        return {each.lattice.utterance: decide(each, Setting()).first for each in chosen}
+    if run is not None:
+        chosen = [replace(each, scores={scorer: each.scores[scorer] for scorer in names}) for each in kept[run]]
+    if NEURAL not in names:
+        setting = replace(setting, ngram_weight=1.0)
+    _, settings, folds = cross_validate(Lists.of(chosen, said, setting), FOLDS)
+    found = [decide(each, settings[fold], "risk" in system) for each, fold in zip(chosen, folds)]
+    for fold in settings[:2]:
+        print("   ", fold)
+    return {result.utterance: result.words for result in found}
 
 
 def table(name: str, asr: Path, to: Path) -> Iterator[dict[str, Any]]:
     """A row for each system, all utterances and each subset."""
-    references = transcripts.read(asr / name / "refs.txt")
-    subsets: dict[str, list[str]] = {"all": list(references)}
-    for utterance in references:
+    said = transcripts.read(asr / name / "refs.txt")
+    subsets: dict[str, list[str]] = {"all": list(said)}
+    for utterance in said:
         subsets.setdefault(set_of(utterance), []).append(utterance)
-    saved = {path.stem: json.loads(path.read_text()) for path in (to / name).glob("*.json")}
-    heard = {
-        system: {utterance: tuple(text.split()) for utterance, text in saved[system]["hypotheses"].items()}
-        for system in SYSTEMS
-        if system in saved
+    kept = {
+        path.name.split(".")[0]: pickle.loads(gzip.decompress(path.read_bytes())) for path in (to / name).glob("*.gz")
     }
-    nearest = {}
-    for item in lattices.read([asr / name / SETS[name][0]]):
-        found = oracle_nbest if isinstance(item, NBest) else oracle
-        nearest[item.utterance] = found(item, references[item.utterance]).errors
-    counts = {
-        system: {utterance: count(words, heard[system][utterance]) for utterance, words in references.items()}
-        for system in heard
-    }
+    about = {run: json.loads((to / name / f"{run}.pkl.json").read_text()) for run in kept}
+    nearest = {each.given.utterance: oracle(each.given, said[each.given.utterance]).errors for each in kept["as-is"]}
+    counts: dict[str, dict[str, Errors]] = {}
+    for system, (run, _, _) in SYSTEMS.items():
+        if run is None or run in kept:
+            words = heard(name, system, kept, said)
+            counts[system] = {utterance: count(each, words[utterance]) for utterance, each in said.items()}
+            print(f"{name}: {system}: {100 * sum(counts[system].values(), Errors()).rate:.2f} %", flush=True)
     for subset, utterances in subsets.items():
-        for system, (_, _, other) in SYSTEMS.items():
+        for system, (run, _, other) in SYSTEMS.items():
             if system not in counts:
                 continue
             here = [counts[system][utterance] for utterance in utterances]
-            interval = bootstrap(here)
+            interval, total = bootstrap(here), sum(here, Errors())
             row = {
                 "set": name,
                 "subset": subset,
                 "system": system,
                 "utterances": len(here),
-                "words": sum(here, Errors()).words,
-                "wer": round(100 * sum(here, Errors()).rate, 2),
+                "words": total.words,
+                "wer": round(100 * total.rate, 2),
                 "low": round(interval.low, 2),
                 "high": round(interval.high, 2),
                 "oracle": round(100 * sum((nearest[each] for each in utterances), Errors()).rate, 2),
                 "against": other or "",
                 **dict.fromkeys(("difference", "difference_low", "difference_high", "p"), ""),
-                "seconds": round(saved[system]["seconds"], 1),
-                "machine": saved[system]["device"],
+                "seconds": about[run]["seconds"] if run else "",
+                "machine": about[run]["machine"] if run else machine(),
             }
             if other in counts:
                 found = compare(here, [counts[other][utterance] for utterance in utterances])
-                row["difference"], row["p"] = round(found.difference, 2), f"{found.p:.4f}"
-                row["difference_low"], row["difference_high"] = (
-                    round(found.interval.low, 2),
-                    round(found.interval.high, 2),
-                )
+                low, high = found.interval.low, found.interval.high
+                row |= {"difference": round(found.difference, 2), "p": f"{found.p:.4f}"}
+                row |= {"difference_low": round(low, 2), "difference_high": round(high, 2)}
             yield row
 
 
@@ -142,29 +146,27 @@ def main() -> None:
     parser.add_argument("--run", type=Path, default=None)
     parser.add_argument("--ngram", type=Path, default=None)
     parser.add_argument("--to", type=Path, required=True)
-    parser.add_argument("--only", choices=SETS, default=None)
-    parser.add_argument("--tables", action="store_true", help="only make the rows, from what OUT holds")
+    parser.add_argument("--only-keep", action="store_true", help="run the network, count no errors")
     options = parser.parse_args()
-    sets = [options.only] if options.only else list(SETS)
-    if not options.tables:
+    scorers: dict[str, Any] = {}
+    device = machine()
+    if options.run:
         import torch
 
-        from selfnorm.scorers import Neural, NGram
+        from selfnorm.scorers import Neural
 
-        scorers: dict[str, Any] = {}
-        device = machine()
-        if options.run:
-            scorers[NEURAL] = Neural.load(options.run)
-            if scorers[NEURAL].device.type == "cuda":
-                device = torch.cuda.get_device_name()
-        if options.ngram:
-            scorers[NGRAM] = NGram.load(options.ngram)
-        for name in sets:
-            run(name, options.asr, scorers, options.to, device)
-    rows = [row for name in sets for row in table(name, options.asr, options.to)]
-    for row in rows:
-        print(row)
-    print(append("second_pass", rows))
+        scorers[NEURAL] = Neural.load(options.run)
+        if scorers[NEURAL].device.type == "cuda":
+            device = torch.cuda.get_device_name()
+    if options.ngram:
+        from selfnorm.scorers import NGram
+
+        scorers[NGRAM] = NGram.load(options.ngram)
+    for name in SETS:
+        keep(name, options.asr, scorers, options.to, device)
+    if not options.only_keep:
+        rows = [row for name in SETS for row in table(name, options.asr, options.to)]
+        print(append("second_pass", rows))
 
 
 if __name__ == "__main__":

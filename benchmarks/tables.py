@@ -130,7 +130,72 @@ def queries() -> str:
     return markdown(columns, found).replace(", torch none", "")
 
 
+def errors(subsets: bool) -> str:
+    """Of one set after the other; below zero, the difference is a gain over what the system is compared with."""
+    found = latest(rows("second_pass"), "set", "subset", "system")
+    found = [row for row in found if (row["subset"] != "all") == subsets]
+    if subsets:
+        found = [row for row in found if row["system"] in ("first pass", "mode3", "mode3 + 4-gram, least risk")]
+    head = ["set", "subset", "words"] if subsets else ["set"]
+    head += ["system", "WER %", "95 %", "oracle %", "against", "difference", "95 %", "p"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "|".join(" --- " for _ in head) + "|"]
+    for row in found:
+        cells = [row["set"], row["subset"], row["words"]] if subsets else [row["set"]]
+        cells += [row["system"], row["wer"], f"{row['low']} to {row['high']}", row["oracle"], row["against"] or "-"]
+        gain = f"{float(row['difference']):+.2f}" if row["difference"] else "-"
+        span = f"{float(row['difference_low']):+.2f} to {float(row['difference_high']):+.2f}" if row["p"] else "-"
+        lines.append("| " + " | ".join([*cells, gain, span, row["p"] or "-"]) + " |")
+    origin = sorted({row["machine"] for row in found if row["seconds"]})
+    dates = sorted({row["date"] for row in found})
+    return "\n".join([*lines, "", f"Rescored on {' and '.join(origin)}, {', '.join(dates)}.", ""])
+
+
+def searches() -> str:
+    found = latest(rows("search"), "order", "most", "beam", "run")
+    head = ["words recombination compares", "hypotheses at a node", "beam", "same words", "within 0.5 nats"]
+    lines = ["| " + " | ".join([*head, "largest loss, nats", "seconds"]) + " |", "|" + " ---: |" * 7]
+    for row in found:
+        limits = [row["order"] or "all", row["most"] or "any", "none" if row["beam"] == "inf" else row["beam"]]
+        shares = [f"{row[key]} of {row['lattices']}" for key in ("same_words", "within_half_a_nat")]
+        lines.append("| " + " | ".join([*limits, *shares, row["largest_loss"], row["seconds"]]) + " |")
+    origin = sorted({f"{row['machine']}, {row['date']}" for row in found})
+    return "\n".join([*lines, "", *(f"Measured on {each}." for each in origin), ""])
+
+
+def rescorings() -> str:
+    found = latest(rows("rescoring"), "machine", "matmul", "what", "scores")
+    names = {
+        "output": "output layer: 4 words after each history",
+        "body": "body: one step of each history",
+        "lattices": "lattices, end to end",
+        "one": "lattices, one history at a time",
+        "many": "1,000 lattices, with reading them",
+    }
+    found = [
+        {
+            **row,
+            "way": f"{names[row['what']]}; {row['scores']}".removesuffix("; -")
+            + ("; TF32" if row["matmul"] == "tf32" else ""),
+        }
+        for row in found
+    ]
+    for row in found:
+        for key, digits in {"seconds": 4, "ratio": 1, "bound": 1, "peak_mib": 0, "arcs_per_second": 0}.items():
+            row[key] = str(round(float(row[key]), digits)) if row[key] else ""
+    columns = {"way": "what", "batch": "at a time", "arcs": "arcs", "steps": "steps of the body", "seconds": "seconds"}
+    columns |= {"arcs_per_second": "arcs/s", "ratio": "times faster", "bound": "body allows", "peak_mib": "MiB"}
+    parts = [
+        markdown(columns, [row for row in found if row["machine"] == each])
+        for each in dict.fromkeys(row["machine"] for row in found)
+    ]
+    return "\n".join(parts)
+
+
 TABLES = {
+    "second-pass": lambda: errors(subsets=False),
+    "second-pass-subsets": lambda: errors(subsets=True),
+    "search": searches,
+    "rescoring": rescorings,
     "ngrams": ngrams,
     "ngram-queries": queries,
     "prepare": prepares,

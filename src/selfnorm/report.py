@@ -1,6 +1,6 @@
 """Numbers -> tables and plots."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +58,30 @@ def plot_calibration(path: Path, values: Mapping[str, Any]) -> list[Path]:
         axes.set_ylabel("how often that word comes")
         axes.set_title("Calibration: on the line, what a model says is what happens", loc="left")
         axes.legend(frameon=False)
+
+    return _save(path, draw)
+
+
+def plot_errors(
+    path: Path, values: Mapping[str, Sequence[tuple[float, float, float]]], sets: Sequence[str]
+) -> list[Path]:
+    """Word error rates and their 95 % intervals: a row for each system, a colour for each set."""
+
+    def draw(axes: "Axes") -> None:
+        places = np.arange(len(values))[::-1]
+        for n, (colour, marker, name) in enumerate(zip(cycle(COLOURS), cycle(MARKERS), sets)):
+            rate, low, high = np.array([each[n] for each in values.values()]).T
+            bars = [rate - low, high - rate]
+            axes.errorbar(rate, places, xerr=bars, fmt=marker, color=colour, markersize=6, capsize=3, label=name)
+            for place, each in zip(places, rate):
+                axes.annotate(f"{each:.1f}", (each, place), (0, 6), textcoords="offset points", ha="center", fontsize=8)
+        axes.set_yticks(places, list(values))
+        axes.set_ylim(-0.6, len(values) - 0.3)
+        axes.set_xlim(left=0)
+        axes.set_xlabel("word error rate in per cent, with 95 % intervals over utterances")
+        axes.set_title("Second pass on real recogniser output", loc="left")
+        axes.legend(frameon=False, loc="lower left")
+        axes.grid(axis="x", alpha=0.3)
 
     return _save(path, draw)
 
