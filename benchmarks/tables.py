@@ -59,6 +59,7 @@ def shown(key: str, value: str) -> str:
 
 def trainings(corpus: str, speed: bool) -> str:
     found = [row for row in rows("training") if row["recipe"].startswith(f"{corpus}/")]
+    found = [row for row in found if "200k" not in row["recipe"]]  # another text: docs/rescoring.md
     found = latest([row for row in found if int(row["words_seen"]) > 10_000_000], "recipe", "seed")
     found.sort(key=lambda row: row["recipe"])
     columns = {"criterion": "criterion", "k": "K", "noise": "noise"}
@@ -141,7 +142,8 @@ def errors(subsets: bool) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + "|".join(" --- " for _ in head) + "|"]
     for row in found:
         cells = [row["set"], row["subset"], row["words"]] if subsets else [row["set"]]
-        cells += [row["system"], row["wer"], f"{row['low']} to {row['high']}", row["oracle"], row["against"] or "-"]
+        rate, low, high, least = (f"{float(row[key]):.2f}" for key in ("wer", "low", "high", "oracle"))
+        cells += [row["system"], rate, f"{low} to {high}", least, row["against"] or "-"]
         gain = f"{float(row['difference']):+.2f}" if row["difference"] else "-"
         span = f"{float(row['difference_low']):+.2f} to {float(row['difference_high']):+.2f}" if row["p"] else "-"
         lines.append("| " + " | ".join([*cells, gain, span, row["p"] or "-"]) + " |")
