@@ -152,6 +152,19 @@ def errors(subsets: bool) -> str:
     return "\n".join([*lines, "", f"Rescored on {' and '.join(origin)}, {', '.join(dates)}.", ""])
 
 
+def errors_short() -> str:
+    """The first pass, its own scales tuned, and the best path with the new models."""
+    found = [row for row in latest(rows("second_pass"), "set", "subset", "system") if row["subset"] == "all"]
+    systems = ("first pass", "no new model", "mode3", "mode3 + 4-gram", "mode3 + 4-gram, least risk")
+    lines = ["| set | " + " | ".join((*systems, "oracle")) + " |", "| --- |" + " ---: |" * (len(systems) + 1)]
+    for name in dict.fromkeys(row["set"] for row in found):
+        here = {row["system"]: row for row in found if row["set"] == name}
+        rates = [f"{float(here[system]['wer']):.1f} %" for system in systems]
+        lines.append("| " + " | ".join([f"`{name}`", *rates, f"{float(here[systems[0]]['oracle']):.1f} %"]) + " |")
+    dates = sorted({row["date"] for row in found})
+    return "\n".join([*lines, "", f"Rescored on NVIDIA H200, {', '.join(dates)}; cross-validated scales.", ""])
+
+
 def searches() -> str:
     found = latest(rows("search"), "order", "most", "beam", "run")
     head = ["words recombination compares", "hypotheses at a node", "beam", "same words", "within 0.5 nats"]
@@ -196,6 +209,7 @@ def rescorings() -> str:
 TABLES = {
     "second-pass": lambda: errors(subsets=False),
     "second-pass-subsets": lambda: errors(subsets=True),
+    "second-pass-short": errors_short,
     "search": searches,
     "rescoring": rescorings,
     "ngrams": ngrams,

@@ -72,15 +72,15 @@ def plot_errors(
         for n, (colour, marker, name) in enumerate(zip(cycle(COLOURS), cycle(MARKERS), sets)):
             rate, low, high = np.array([each[n] for each in values.values()]).T
             bars = [rate - low, high - rate]
-            axes.errorbar(rate, places, xerr=bars, fmt=marker, color=colour, markersize=6, capsize=3, label=name)
+            axes.errorbar(rate, places, xerr=bars, fmt=marker, color=colour, markersize=6, capsize=3)
+            axes.text(rate[0], len(values) - 0.45, name, color=colour, ha="center")
             for place, each in zip(places, rate):
                 axes.annotate(f"{each:.1f}", (each, place), (0, 6), textcoords="offset points", ha="center", fontsize=8)
         axes.set_yticks(places, list(values))
-        axes.set_ylim(-0.6, len(values) - 0.3)
+        axes.set_ylim(-0.6, len(values))
         axes.set_xlim(left=0)
-        axes.set_xlabel("word error rate in per cent, with 95 % intervals over utterances")
+        axes.set_xlabel("word error rate in per cent; bars: 95 % intervals")
         axes.set_title("Second pass on real recogniser output", loc="left")
-        axes.legend(frameon=False, loc="lower left")
         axes.grid(axis="x", alpha=0.3)
 
     return _save(path, draw)
