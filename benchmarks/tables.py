@@ -36,7 +36,7 @@ def markdown(columns: dict[str, str], found: list[Row]) -> str:
     return "\n".join([head, rule, *body, "", *(f"Measured on {each}." for each in origin), ""])
 
 
-LEFT = {"way", "criterion", "noise", "impl", "gradients", "sampler"}
+LEFT = {"way", "shape", "criterion", "noise", "impl", "gradients", "sampler"}
 DIGITS = {
     "valid_perplexity": 1,
     "test_perplexity": 1,
@@ -206,7 +206,22 @@ def rescorings() -> str:
     return "\n".join(parts)
 
 
+def sampled_sums() -> str:
+    found = [{**row, "machine": row["gpu"]} for row in latest(rows("sums"), "shape", "impl", "k")]
+    columns = {
+        "shape": "shape",
+        "k": "K",
+        "N": "N",
+        "H": "H",
+        "impl": "impl",
+        "ms": "ms, eager",
+        "graph_ms": "ms, graph",
+    }
+    return markdown({**columns, "limit_ms": "limit, ms", "ratio": "times the limit"}, found)
+
+
 TABLES = {
+    "sums": sampled_sums,
     "second-pass": lambda: errors(subsets=False),
     "second-pass-subsets": lambda: errors(subsets=True),
     "second-pass-short": errors_short,

@@ -65,6 +65,7 @@ ASKING = {  # who must know a device's kind, and why
     "corpus/ahead.py": "pins memory and chooses the thread's GPU",
     "functional.py": "checks ids without a host sync on a GPU",
     "models/lstm.py": "runs cuDNN in autocast's dtype",
+    "ops/fused.py": "asks whether autocast is on for the device",
     "ops/plain.py": "asks whether autocast is on for the device",
     "optim.py": "lets the fused optimizers skip a bad step on the GPU",
     "scorers/neural.py": "takes a GPU when there is one",

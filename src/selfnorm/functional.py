@@ -31,6 +31,7 @@ def sampled_loss(
     reduction: str = "mean",
     ignore_index: int | None = -100,
     sparse: bool = False,
+    impl: str = "auto",
     generator: torch.Generator | None = None,
     most: int = MOST,
 ) -> Tensor:
@@ -41,6 +42,7 @@ def sampled_loss(
     Positions whose target is `ignore_index` count nothing. "mean" divides by the sum of the example weights (by the
     number of positions that count, without weights); where nothing counts the loss is 0.
     At most `most` logits are in memory at a time. `sparse` gives weight and bias row-sparse (COO) gradients.
+    `impl` is "auto", "plain" (PyTorch) or "fused" (Triton, on a GPU).
     """
     criterion = pick("criterion", CRITERIA, criterion) if isinstance(criterion, str) else criterion
     _check_shapes(hidden, weight, target, bias, example_weight)
@@ -70,7 +72,7 @@ def sampled_loss(
             raise ValueError(f"the noise is over {sampler.noise.size} words, the weight has {len(weight)} rows")
         sample = sampler.draw(targets, generator, _bounds(target.shape, len(targets), sampler.groups))
 
-    loss = criterion.loss(flat, Layer(weight, bias, sparse), targets, sample, most)
+    loss = criterion.loss(flat, Layer(weight, bias, sparse, impl), targets, sample, most)
     share = torch.ones_like(loss) if example_weight is None else example_weight.reshape(-1).to(loss.dtype)
     share = share.masked_fill(~kept, 0)
     loss = loss.masked_fill(~kept, 0) * share

@@ -28,6 +28,7 @@ class SampledLoss(nn.Module):
     k          samples; 8000, or all classes where there are fewer
     groups     splits the batch's sequences into so many groups, each with its own k ids: less common noise
     sparse     row-sparse gradients of weight and bias, for torch.optim.SparseAdam, Adagrad or SGD
+    impl       who computes the sums: "auto", "plain" (PyTorch) or "fused" (Triton, on a GPU)
     most       logits in memory at a time
 
     `link` turns logits into scores, log q(x, c): use them as they are, unless `needs_log_z`.
@@ -46,6 +47,7 @@ class SampledLoss(nn.Module):
         reduction: str = "mean",
         ignore_index: int | None = -100,
         sparse: bool = False,
+        impl: str = "auto",
         generator: torch.Generator | None = None,
         most: int = MOST,
         **options: Any,
@@ -58,6 +60,7 @@ class SampledLoss(nn.Module):
             "reduction": reduction,
             "ignore_index": ignore_index,
             "sparse": sparse,
+            "impl": impl,
             "most": most,
         }
         self._name = f"{num_classes}, {criterion!r}" + (f", k={self.sampler.k}" if self.sampler else "")

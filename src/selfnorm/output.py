@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from selfnorm.ops import MOST, log_z, product, take, wide
+from selfnorm.ops import IMPLS, MOST, log_z, product, take, wide
 from selfnorm.registry import named
 
 
@@ -25,11 +25,19 @@ LINKS: dict[str, Callable[[Tensor], Tensor]] = {"log": identity, "logsigmoid": F
 
 @dataclass(frozen=True)
 class Layer:
-    """Weight [C, H] and bias [C] of anybody's last layer; `sparse` gives both row-sparse gradients."""
+    """Weight [C, H] and bias [C] of anybody's last layer; `sparse` gives both row-sparse gradients.
+
+    `impl` says who computes sums over it: "auto", "plain" or "fused" (see ops).
+    """
 
     weight: Tensor
     bias: Tensor | None = None
     sparse: bool = False
+    impl: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.impl not in IMPLS:
+            raise ValueError(f"there is no impl {self.impl!r}; choose one of: {', '.join(IMPLS)}")
 
     def rows(self, ids: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """These rows of weight and bias; every row for None."""
@@ -58,18 +66,19 @@ class Output(nn.Module):
         normalize: bool = False,
         bias: bool = True,
         sparse: bool = False,
+        impl: str = "auto",
     ) -> None:
         super().__init__()
         if size < 1 or width < 1:
             raise ValueError(f"an output layer needs at least 1 word and width 1, not {size} and {width}")
         self.link = named("link", LINKS, link)
-        self.link_name, self.normalize, self.sparse = link, normalize, sparse
+        self.link_name, self.normalize, self.sparse, self.impl = link, normalize, sparse, impl
         self.weight = nn.Parameter(torch.zeros(size, width))
         self.bias = nn.Parameter(torch.zeros(size)) if bias else None
 
     @property
     def layer(self) -> Layer:
-        return Layer(self.weight, self.bias, self.sparse)
+        return Layer(self.weight, self.bias, self.sparse, self.impl)
 
     @torch.no_grad()
     def start_from(self, counts: Tensor, smoothing: float = 1.0) -> "Output":

@@ -65,6 +65,7 @@ def build(recipe: Recipe, where: Path) -> Parts:
     with torch.random.fork_rng(devices=[]):  # chance is an argument: the caller's generator stays as it was
         torch.default_generator.manual_seed(seed)
         model = construct("model", MODELS, name, options, size=len(vocabulary), **fixed)
+    model.output.impl = settings.impl
     if vocabulary.counts is not None:
         model.output.start_from(torch.from_numpy(vocabulary.counts.copy()))
     model.to(settings.place)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from selfnorm.ops import MOST
+from selfnorm.ops import IMPLS, MOST
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 ABOVE_ZERO = (
@@ -34,6 +34,7 @@ class Settings:
     precision: str = "auto"  # bfloat16 on a GPU, float32 elsewhere
     device: str = "auto"
     most: int = MOST  # logits in memory at a time
+    impl: str = "auto"  # who computes sums over the output layer: auto, plain, fused
     evaluation_words: int | None = None  # of the development text, from its start; None: all
     tensorboard: bool = False
 
@@ -50,6 +51,8 @@ class Settings:
             raise ValueError(f"training.seed = {self.seed}: it must be a whole number from 0 to 2^63 - 1")
         if self.precision not in PRECISIONS:
             raise ValueError(f"there is no precision {self.precision!r}; choose one of: {', '.join(PRECISIONS)}")
+        if self.impl not in IMPLS:
+            raise ValueError(f"there is no impl {self.impl!r}; choose one of: {', '.join(IMPLS)}")
         if self.precision == "bfloat16" and self.place.type != "cuda":
             raise ValueError(
                 "training.precision = 'bfloat16' is for GPUs; leave it out, or give training.device='cuda'"
