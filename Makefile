@@ -28,7 +28,7 @@ bench: setup
 	$(BIN)/python benchmarks/output_layer.py
 	$(BIN)/python benchmarks/sampler.py
 
-torture: setup  ## hours: trainings killed, interrupted, starved, damaged
+torture: setup  ## hours: trainings killed, interrupted, starved, damaged; parsers fuzzed
 	$(BIN)/python benchmarks/torture.py
 
 clean:

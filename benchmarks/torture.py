@@ -1,15 +1,18 @@
-"""The long tier of the reliability programme: trainings killed, interrupted, starved and damaged, many times.
+"""The long tier of the reliability programme: trainings killed, interrupted, starved and damaged, parsers fuzzed.
 
     python benchmarks/torture.py [--only R1 R3] [--count 20] [--minutes 10] [--seed 1] [--more]
 
-Every trial is one of those of tests/training; a failure prints what differed. What was done goes to
-benchmarks/results/reliability.json, one entry for each item; `--more` adds to it, with the next seed, what is missing.
+Every trial is one of those of tests/training, or a file for the parsers; a failure prints what differed. What was done
+goes to benchmarks/results/reliability.json, one entry for each item; `--more` adds to it, with the next seed, what is
+missing.
 """
 
 import argparse
 import json
+import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -30,6 +33,8 @@ from trials import CASES, Trial, make_data, recipe, undetected
 from selfnorm.training import train
 
 RESULTS = Path(__file__).parent / "results/reliability.json"
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+FILES = 20_000  # for each test of a parser
 Trials = Iterator[list[str]]  # the faults of one trial after the other; an empty list is a trial passed
 
 
@@ -89,12 +94,28 @@ def cut_anywhere(folder: Path, data: Path, chance: random.Random) -> Trials:
                 yield trial.ended_at(step)
 
 
+def fuzzed(folder: Path, data: Path, chance: random.Random) -> Trials:
+    """R7: files that are made up or damaged, FILES for each of the parsers' tests; the same ones every time."""
+    run = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider"]
+    chosen = [str(TESTS / "lattices" / f"test_{name}.py") for name in ("htk", "kaldi_fuzz", "nbest")]
+    names = subprocess.run(
+        [*run, "--collect-only", *chosen, "-k", "damaged or made_up"], capture_output=True, text=True
+    )
+    tests = [line for line in names.stdout.splitlines() if "::" in line]
+    for name in chance.sample(tests, len(tests)):
+        files = {**os.environ, "SELFNORM_TRIALS": str(FILES)}
+        done = subprocess.run([*run, name], capture_output=True, text=True, env=files, cwd=TESTS.parent)
+        faults = [] if done.returncode == 0 else [line for line in done.stdout.splitlines() if line.startswith("E  ")]
+        yield from [faults or ([] if done.returncode == 0 else [f"{name} failed"]), *[[]] * (FILES - 1)]
+
+
 ITEMS: dict[str, tuple[int, Callable[[Path, Path, random.Random], Trials]]] = {
     "R1": (200, killed),
     "R2": (3000, killed_in_writers),
     "R3": (30, interrupted),
     "R4": (200, starved),
     "R5": (5000, damaged),
+    "R7": (13 * FILES, fuzzed),
     "R15": (500, cut_anywhere),
 }
 

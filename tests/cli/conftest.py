@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "training")]  # faults, trials
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS / "training"), str(TESTS / "ngrams")]  # faults, trials, slow_ngram
 torch.set_num_threads(1)  # the same sums in this process and in its forked children
 
 

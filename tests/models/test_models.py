@@ -106,6 +106,29 @@ def test_selected_rows_go_on_from_their_own_histories(case, index):
         state = model.join([state, model.advance(fresh)[1]])
 
 
+@every_case
+@pytest.mark.parametrize("index", [[5, 0, 3], [2], [0, 1, 2, 3, 4, 5], [4, 1], []], ids=str)
+def test_rows_that_are_put_in_leave_all_others_as_they_are(case, index):
+    """Rows of other lengths, shorter and longer than those there; the rest goes on as if nothing had happened."""
+    model = exact(case)
+    histories = [sentences(1, length) for length in (4, 4, 2, 6, 1, 3)]
+    state = model.join([model.advance(history)[1] for history in histories])
+    for longer in (0, 5):
+        new = [sentences(1, 1 + longer + n % 3) for n in range(len(index))]
+        if index:
+            rows = model.join([model.advance(history)[1] for history in new])
+            state = model.put(state, torch.tensor(index), rows)
+        else:
+            state = model.put(state, torch.tensor(index, dtype=torch.long), model.start(0))
+        for place, history in zip(index, new):
+            histories[place] = history
+        words = torch.randint(C, (6, 1))
+        hidden, state = model.advance(words, state)
+        histories = [torch.cat([history, word[None]], 1) for history, word in zip(histories, words)]
+        for history, found in zip(histories, hidden):
+            same(found, model(history)[0, -1:])
+
+
 def test_the_cache_grows_no_wider_than_its_longest_history():
     model = exact("transformer")
     state = model.join([model.advance(sentences(1, length))[1] for length in (9, 4, 4, 2)])

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from slow_ngram import random_model, render
 
-from selfnorm.lattices.lattice import Scales, assemble
+from selfnorm.lattices.lattice import SILENT, Scales, assemble
+from selfnorm.lattices.nbest import Hypothesis, NBest
 from selfnorm.models import MODELS
 from selfnorm.scorers import Neural, NGram
 from selfnorm.vocabulary import END, Vocabulary
@@ -34,10 +35,12 @@ def ngram(folder, order=3, seed=1):
     return NGram.load(path)
 
 
-@st.composite
-def lattices(draw, most_nodes=7, most_arcs=14, words=("", *WORDS, "new"), end=True):
+def lattices(**options):
     """Any graph that goes forward, with words, silence and unknown words; the end of the sentence here or nowhere."""
-    seed = draw(st.integers(0, 2**32 - 1))
+    return st.integers(0, 2**32 - 1).map(lambda seed: drawn(seed, **options))
+
+
+def drawn(seed, most_nodes=7, most_arcs=14, words=("", *WORDS, "new"), end=True):
     rng = np.random.default_rng(seed)
     nodes = int(rng.integers(2, most_nodes + 1))
     arcs = [(n, int(rng.integers(n + 1, nodes))) for n in range(nodes - 1)]
@@ -79,3 +82,29 @@ def paths(lattice):
             yield from walk(int(lattice.targets[arc]), [*before, arc])
 
     return list(walk(0, []))
+
+
+def listed(lattice):
+    """Every path as a hypothesis of a list, the best of the first pass first."""
+    totals, found = lattice.total(), []
+    for arcs in paths(lattice):
+        words = tuple(lattice.words[arc] for arc in arcs if lattice.words[arc] not in (SILENT, END))
+        found.append((totals[arcs].sum(), Hypothesis(words, lattice.acoustic[arcs].sum(), lattice.lm[arcs].sum())))
+    found.sort(key=lambda pair: -pair[0])
+    return NBest(lattice.utterance, tuple(hypothesis for _, hypothesis in found))
+
+
+def planted(count=60, seed=1):
+    """Lists whose errors are fewest where acoustic + 3 lm + 2 for each word is largest."""
+    rng = np.random.default_rng(seed)
+    items, references = [], {}
+    for n in range(count):
+        hypotheses, goodness = [], []
+        for m in range(12):
+            words = ("a",) * int(rng.integers(1, 8)) + (f"x{m}",)
+            acoustic, lm = rng.normal(0, 9), rng.normal(0, 3)
+            hypotheses.append(Hypothesis(words, acoustic, lm))
+            goodness.append(acoustic + 3 * lm + 2 * len(words))
+        items.append(NBest(f"u{n}", tuple(hypotheses)))
+        references[f"u{n}"] = hypotheses[int(np.argmax(goodness))].words
+    return items, references

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from math import isfinite, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,50 +20,84 @@ if TYPE_CHECKING:
 Words = dict[str, tuple[str, ...]]
 
 
-def hidden(kind: str) -> Any:
-    return typer.Option(help=kind, show_default=False)
+def option(panel: str, help: str, *names: str, **more: Any) -> Any:
+    """An option in a panel of the help."""
+    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+
+INPUT, MODELS, SCALES, TUNING, SEARCH, OUTPUT = "Input", "Models", "Scales", "Tuning", "Search", "Output"
+SHARE = {"min": 0, "max": 1, "metavar": "NUMBER"}
+FILE, NUMBER, COUNT = {"metavar": "FILE"}, {"metavar": "NUMBER"}, {"metavar": "N"}
 
 
 def rescore(
-    lattices: Annotated[list[Path], typer.Argument(help="HTK or Kaldi lattices, n-best lists; files or folders.")],
-    to: Annotated[Path, typer.Option(help="Folder for words, scales and what else is asked for.")],
-    model: Annotated[Path | None, hidden("A run: the neural language model.")] = None,
-    ngram: Annotated[Path | None, hidden("An n-gram model in ARPA format, mixed in word by word.")] = None,
-    ngram_weight: Annotated[float, typer.Option(help="Of the n-gram in the mixture.", min=0, max=1)] = 0.5,
-    weight: Annotated[float, typer.Option(help="Of the new scores; 0 is the first pass.", min=0, max=1)] = 1.0,
-    lm_scale: Annotated[float | None, hidden("Of language model scores; else the header's, else 1.")] = None,
-    word_penalty: Annotated[float | None, hidden("Added for each word; else the header's, else 0.")] = None,
-    scales: Annotated[Path | None, hidden("A scales.json of an earlier run, instead of these five.")] = None,
-    references: Annotated[Path | None, hidden("What was said: Kaldi text, .trn, CTM or JSONL.")] = None,
-    tune_on: Annotated[list[Path] | None, hidden("Development lattices to tune the scales on.")] = None,
-    tune_references: Annotated[Path | None, hidden("What was said in them.")] = None,
-    cross_validate: Annotated[int | None, hidden("Tune in so many folds, each on all others.")] = None,
-    words: Annotated[Path | None, hidden("Kaldi's words.txt.")] = None,
-    old_ngram: Annotated[Path | None, hidden("The first pass's n-gram: only its share is replaced.")] = None,
-    normalize: Annotated[bool, typer.Option("--normalize", help="Take log Z off; slow, for comparison.")] = False,
-    algorithm: Annotated[str, typer.Option(help="auto, push_forward, path_cover, exact, nbest.")] = "auto",
-    beam: Annotated[float, typer.Option(help="In units of the LM scale.")] = 10.0,
-    hypotheses: Annotated[int, typer.Option(help="Most at a node; 0: any number.", min=0)] = 16,
-    order: Annotated[int, typer.Option(help="Words that recombination compares; -1: all.", min=-1, max=64)] = -1,
-    unknown: Annotated[str, typer.Option(help="What unknown words get: a penalty, share=N or keep.")] = "share=10000",
+    lattices: Annotated[
+        list[Path], typer.Argument(help="HTK or Kaldi lattices, n-best lists: files or folders.", metavar="LATTICES")
+    ],
+    *,
+    words: Annotated[Path | None, option(INPUT, "Kaldi's words.txt.", **FILE)] = None,
+    references: Annotated[
+        Path | None, option(INPUT, "What was said, to count errors: Kaldi text, .trn, CTM, JSONL.", **FILE)
+    ] = None,
+    max_arcs: Annotated[int, option(INPUT, "Of one lattice; larger ones are refused.", min=1, **COUNT)] = 2_000_000,
+    strict: Annotated[bool, option(INPUT, "Stop at what cannot be read.", "--strict")] = False,
+    model: Annotated[Path | None, option(MODELS, "The neural language model.", metavar="RUN")] = None,
+    ngram: Annotated[Path | None, option(MODELS, "An n-gram model (ARPA), mixed in word by word.", **FILE)] = None,
+    ngram_weight: Annotated[float, option(MODELS, "Of the n-gram in the mixture.", **SHARE)] = 0.5,
+    old_ngram: Annotated[
+        Path | None, option(MODELS, "The first pass's n-gram: only its part of the scores is replaced.", **FILE)
+    ] = None,
+    unknown: Annotated[
+        str, option(MODELS, "For unknown words: share=N (of <unk>), a penalty, or keep (the old).", metavar="HOW")
+    ] = "share=10000",
+    normalize: Annotated[bool, option(MODELS, "Take log Z off: slow, for comparison.", "--normalize")] = False,
+    device: Annotated[
+        str | None, option(MODELS, "cpu, cuda, cuda:1; else a GPU if there is one.", metavar="NAME")
+    ] = None,
+    weight: Annotated[float, option(SCALES, "Of the new scores; 0 is the first pass.", **SHARE)] = 1.0,
+    lm_scale: Annotated[
+        float | None, option(SCALES, "Else the header's, else 1; for Kaldi 1/acwt, often 10.", **NUMBER)
+    ] = None,
+    word_penalty: Annotated[
+        float | None, option(SCALES, "Added for each word; else the header's, else 0.", **NUMBER)
+    ] = None,
+    scales: Annotated[Path | None, option(SCALES, "The scales.json of an earlier run, in their place.", **FILE)] = None,
+    tune_on: Annotated[
+        list[Path] | None, option(TUNING, "Development lattices or lists; may be repeated.", metavar="LATTICES")
+    ] = None,
+    tune_references: Annotated[Path | None, option(TUNING, "What was said in them.", **FILE)] = None,
+    cross_validate: Annotated[
+        int | None, option(TUNING, "In so many folds, each with what is best for all others.", **COUNT)
+    ] = None,
+    algorithm: Annotated[str, option(SEARCH, "push_forward, path_cover, exact, nbest.", metavar="NAME")] = "auto",
+    beam: Annotated[float, option(SEARCH, "In units of the LM scale.", min=0, **NUMBER)] = 10.0,
+    hypotheses: Annotated[int, option(SEARCH, "At most at a node; 0: any number.", min=0, **COUNT)] = 16,
+    order: Annotated[int, option(SEARCH, "Words that recombination compares; -1: all.", min=-1, max=64, **COUNT)] = -1,
     least_risk: Annotated[
-        bool, typer.Option("--least-risk", help="Words with the fewest errors to be expected.")
+        bool, option(SEARCH, "The words with the fewest errors to be expected.", "--least-risk")
     ] = False,
-    carry_over: Annotated[bool, typer.Option("--carry-over", help="Histories go on with the speaker.")] = False,
-    speakers: Annotated[Path | None, hidden("Kaldi's utt2spk; else names up to the first _ or -.")] = None,
-    output: Annotated[str | None, hidden("Lattices to write: replaced or expanded.")] = None,
-    nbest: Annotated[int, typer.Option(help="Hypotheses of a lattice to list.", min=0)] = 0,
-    budget: Annotated[int, typer.Option(help="Histories that go through the network at a time.", min=1)] = 4096,
-    max_arcs: Annotated[int, typer.Option(help="Of one lattice; larger ones are refused.", min=1)] = 2_000_000,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at what cannot be read.")] = False,
-    device: Annotated[str | None, hidden("cpu, cuda, cuda:1; else a GPU when there is one.")] = None,
+    carry_over: Annotated[
+        bool, option(SEARCH, "Histories go on with the speaker's next utterance.", "--carry-over")
+    ] = False,
+    speakers: Annotated[
+        Path | None, option(SEARCH, "Kaldi's utt2spk; else names up to the first _ or -.", **FILE)
+    ] = None,
+    budget: Annotated[int, option(SEARCH, "Histories in one batch of the network.", min=1, **COUNT)] = 4096,
+    to: Annotated[Path, option(OUTPUT, "For the best words and the scales.", metavar="FOLDER")],
+    output: Annotated[
+        str | None, option(OUTPUT, "Lattices: replaced (new scores) or expanded (by history).", metavar="KIND")
+    ] = None,
+    nbest: Annotated[int, option(OUTPUT, "Best hypotheses of each lattice to list.", min=0, **COUNT)] = 0,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Give lattices and n-best lists new language model scores, and find the best words.
 
-    total = acoustic + lm_scale ((1 - weight) lattice_lm + weight new) + word_penalty for each word. Scores of
-    self-normalized models are used as they are.
+    selfnorm rescore lattices --model runs/books --references refs.txt --cross-validate 5 --to out
+
+    total = acoustic + lm_scale ((1 - weight) lattice_lm + weight new) + word_penalty for each word
+
+    Scores of self-normalized models are used as they are.
     """
     from selfnorm import lattices as formats
     from selfnorm.lattices import transcripts
@@ -85,43 +120,45 @@ def rescore(
     developed = transcripts.read(tune_references) if tune_references else None
     scorers = _scorers(model, ngram, old_ngram, normalize, device) if setting.weight else {}
     rescorer = Rescorer(scorers, setting, algorithm, search, keep, budget)
-    tally = Tally(report=_refuse if strict else tell)
+    tally, developing = (Tally(report=_refuse if strict else tell) for _ in range(2))
 
-    def read(paths: list[Path]) -> Iterator[Any]:
+    def read(paths: list[Path], tally: Tally) -> Iterator[Any]:
         return tally.good(formats.read(paths, words=words, max_arcs=max_arcs))
 
     with _counting() as progress:
         outcome = second_pass(
-            read(lattices),
+            read(lattices, tally),
             rescorer,
             Output(to, output, nbest, words),
             references=said,
-            develop=(read(tune_on), developed) if tune_on and developed else None,
+            develop=(read(tune_on, developing), developed) if tune_on and developed else None,
             folds=cross_validate,
             speaker=_speaker(speakers) if carry_over else None,
             risk=least_risk,
             progress=progress,
         )
-    if not outcome.results:
-        raise ValueError(f"{lattices[0]}: holds no lattice or list that could be read; see what was said of them above")
+    if tally.notes:
+        more = f"; {tally.notes - 1:,} more such notes: see `selfnorm lattice`" if tally.notes > 1 else ""
+        tell(f"{tally.note}{more}")
+    failed = tally.failed + developing.failed
     rows, total = _errors(outcome, said) if said else ({}, None)
     if json:
-        print_json(_fields(outcome, tally.failed, tally.arcs, rows, total))
+        print_json(_fields(outcome, failed, tally.arcs, rows, total))
     else:
-        _show(outcome, to, tally.failed, tally.arcs, rows, total)
-    if tally.failed:
+        _show(outcome, to, failed, tally.arcs, rows, total)
+    if failed:
         raise typer.Exit(1)
 
 
 def unknown_words(policy: str) -> tuple[float, bool]:
     """The penalty of unknown words, and whether they keep the lattice's score."""
-    import math
-
     try:
         if policy == "keep":
             return 0.0, True
         if policy.startswith("share="):
-            return -math.log(int(policy.removeprefix("share="))), False
+            return -log(int(policy.removeprefix("share="))), False
+        if not isfinite(float(policy)):
+            raise ValueError
         return float(policy), False
     except ValueError:
         raise ValueError(
@@ -180,6 +217,8 @@ def _errors(outcome: "Outcome", said: Words) -> "tuple[dict[str, Row], Row | Non
     if not results:
         tell("no utterance has a reference; errors were not counted")
         return {}, None
+    if missing := len(outcome.results) - len(results):
+        tell(f"{missing:,} utterances have no reference; their errors were not counted")
     chosen = {name: said[name] for name in results}
     heard = {name: result.words for name, result in results.items()}
     first = {name: result.first for name, result in results.items()}
@@ -204,15 +243,14 @@ def _show(outcome: "Outcome", to: Path, failed: int, arcs: int, rows: "dict[str,
     console = Console()
     utterances = len(outcome.results)
     for line in scale_lines(outcome.folds or [outcome.setting]):
-        console.print(line, highlight=False)
+        console.print(line, highlight=False, soft_wrap=True)
     if total is not None:
         columns = ["set", "WER %", "first pass", "difference", "95 % interval", "p"]
         draw_table(console, columns, map(compared, rows.items()), compared(("all", total)))
     speed = f"{arcs / outcome.seconds:,.0f} arcs/s" if outcome.seconds else ""
     bad = f", {failed} could not be read" if failed else ""
-    console.print(
-        f"{to}: {utterances:,} utterances{bad}, {arcs:,} arcs in {outcome.seconds:.1f} s ({speed})", highlight=False
-    )
+    line = f"{to}: {utterances:,} utterances{bad}, {arcs:,} arcs in {outcome.seconds:.1f} s ({speed})"
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def scale_lines(settings: "list[Setting]") -> Iterator[str]:

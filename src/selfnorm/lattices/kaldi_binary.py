@@ -9,11 +9,14 @@ numbers, graph and acoustic; in a CompactLattice also the length of an alignment
 import math
 import re
 import struct
+from array import array
 from io import BufferedReader
+from typing import Any
 
 import numpy as np
 
-from selfnorm.lattices.kaldi_columns import FINAL, NO_INPUT, Columns
+from selfnorm.lattices.kaldi_columns import FINAL, Columns
+from selfnorm.lattices.lattice import Ids
 from selfnorm.lattices.symbols import LARGEST, Symbols, shown, words_of
 
 BLOCK = 1 << 20
@@ -21,6 +24,7 @@ MAGIC = struct.pack("<i", 2125659606)
 VECTOR = MAGIC + struct.pack("<i", 6) + b"vector"
 KALDI = b"\0B"  # which Kaldi writes before other binary objects; taken here too
 NAME = 256  # bytes of an utterance's name
+DAMAGED = "the file is damaged, copy it again"
 ALIGNMENT = 1 << 20  # transition ids of an arc: hours of speech
 EXPANDED = 0b11  # properties: an expanded, mutable FST; the others are left for the reader to find out
 SYMBOLS = 0b11  # flags: tables of inputs and words follow the header
@@ -67,11 +71,16 @@ class Stream:
             self.data, self.at = self.data[self.at :] + block, 0
         return True
 
-    def take(self, count: int, what: str) -> bytes:
-        if self.at + count > len(self.data) and not self.need(count):
+    def ahead(self, count: int, what: str) -> None:
+        """As `need`, where the file must have them."""
+        if not self.need(count):
             end = self.before + len(self.data)
             self.at = len(self.data)
             raise Fault(end, f"the file ends within {what}; it is cut off, copy it again")
+
+    def take(self, count: int, what: str) -> bytes:
+        if self.at + count > len(self.data):
+            self.ahead(count, what)
         self.at += count
         return self.data[self.at - count : self.at]
 
@@ -146,8 +155,7 @@ def parse(stream: Stream, symbols: Symbols | None, max_arcs: int) -> Columns:
     if nodes > max_arcs + 1:
         raise TooLarge
     rows = _Rows(match[1] is not None, floats, ids, nodes, max_arcs)
-    for node in range(nodes):
-        rows.read_node(stream, node)
+    rows.read(stream)
     if not rows.sources:
         raise Fault(place, "it has no arcs and no final node; the recogniser failed on it")
     try:
@@ -163,73 +171,91 @@ def parse(stream: Stream, symbols: Symbols | None, max_arcs: int) -> Columns:
         [names[word] for word in rows.words],
         np.array(rows.graph, np.float64),
         np.array(rows.acoustic, np.float64),
-        rows.labels,
-        np.array(rows.frames, np.int64),
+        rows.labels(),
+        rows.frames(),
     )
 
 
 class _Rows:
-    """The columns as they grow, so that no number of the file is believed before its bytes are there."""
+    """The columns as they grow, so that no number of the file is believed before its bytes are there.
+
+    They are arrays, and alignments stay bytes until all is read: what is too large is known in time and in little room.
+    """
 
     def __init__(self, compact: bool, floats: str, ids: str, nodes: int, max_arcs: int) -> None:
         self.compact, self.ids, self.nodes, self.max_arcs = compact, ids, nodes, max_arcs
+        self.width = struct.calcsize(f"<{ids}")
         self.final = struct.Struct("<" + 2 * floats + "i" * compact)
-        self.arc = struct.Struct("<ii" + 2 * floats + "i" * compact)
-        self.sources: list[int] = []
-        self.targets: list[int] = []
-        self.words: list[int] = []
-        self.graph: list[float] = []
-        self.acoustic: list[float] = []
-        self.labels: list[str] = []
-        self.frames: list[int] = []
-        self.known: dict[int, str] = {}  # one string for each input, not one for each arc
+        self.arc = struct.Struct("<ii" + 2 * floats + "i" * compact + "i")
+        self.sources, self.targets, self.words = array("q"), array("q"), array("q")
+        self.graph, self.acoustic = array("d"), array("d")
+        self.inputs: Any = [] if compact else array("q")  # alignments as bytes, or ids
 
-    def read_node(self, stream: Stream, node: int) -> None:
-        graph, acoustic, *length = self.final.unpack(stream.take(self.final.size, f"node {node}"))
-        label = self._alignment(stream, length[0]) if length else NO_INPUT
-        if not graph == acoustic == math.inf:
-            self._add(node, FINAL, 0, graph, acoustic, label, length[0] if length else 0)
-        (count,) = _COUNT.unpack(stream.take(_COUNT.size, f"node {node}"))
-        if count < 0:
-            raise Fault(stream.byte - _COUNT.size, f"node {node} has {count} arcs; the file is damaged, copy it again")
-        if len(self.sources) + count > self.max_arcs + 1:
-            raise TooLarge
-        for _ in range(count):
-            self._read_arc(stream, node)
+    def read(self, stream: Stream) -> None:
+        """All nodes with their arcs, in loops that call little: here a large lattice spends its time."""
+        compact, final, arc, nodes, most = self.compact, self.final, self.arc, self.nodes, self.max_arcs + 1
+        columns: list[Any] = [self.sources, self.targets, self.words, self.graph, self.acoustic, self.inputs]
+        add = [column.append for column in columns]
+        behind, count = _TARGET.size, 0
+        for node in range(nodes):
+            if len(stream.data) - stream.at < final.size:
+                stream.ahead(final.size, "a node")
+            graph, acoustic, *some = final.unpack_from(stream.data, stream.at)
+            stream.at += final.size
+            input = self._alignment(stream, some[0]) if some else 0
+            (left,) = _COUNT.unpack(stream.take(_COUNT.size, "a node"))
+            if left < 0:
+                raise Fault(stream.byte - _COUNT.size, f"node {node} has {left} arcs; {DAMAGED}")
+            if not graph == acoustic == math.inf:
+                for append, value in zip(add, (node, FINAL, 0, graph, acoustic, input)):
+                    append(value)
+                count += 1
+            count += left
+            if count > most:
+                raise TooLarge
+            for _ in range(left):
+                if len(stream.data) - stream.at < arc.size:
+                    stream.ahead(arc.size, "an arc")
+                stream.at += arc.size
+                if compact:
+                    input, word, graph, acoustic, length, target = arc.unpack_from(stream.data, stream.at - arc.size)
+                    said = b""
+                    if length:  # then what was read behind it was no target
+                        stream.at -= behind
+                        said = self._alignment(stream, length)
+                        (target,) = _TARGET.unpack(stream.take(behind, "an arc"))
+                else:
+                    said, word, graph, acoustic, target = arc.unpack_from(stream.data, stream.at - arc.size)
+                    input = said
+                if not 0 <= target < nodes or word < 0 or input < 0:
+                    wrong = f"leads to node {target} of {nodes} with input {input} and word {word}"
+                    raise Fault(stream.byte - behind, f"an arc from node {node} {wrong}; {DAMAGED}")
+                add[0](node)
+                add[1](target)
+                add[2](word)
+                add[3](graph)
+                add[4](acoustic)
+                add[5](said)
 
-    def _read_arc(self, stream: Stream, node: int) -> None:
-        input, word, graph, acoustic, *length = self.arc.unpack(stream.take(self.arc.size, "an arc"))
-        if length:
-            label, frames = self._alignment(stream, length[0]), length[0]
-        else:
-            label, frames = self.known.setdefault(input, str(input)), int(input != 0)
-        (target,) = _TARGET.unpack(stream.take(_TARGET.size, "an arc"))
-        if not 0 <= target < self.nodes or word < 0 or input < 0:
-            raise Fault(
-                stream.byte - _TARGET.size,
-                f"an arc from node {node} leads to node {target} of {self.nodes} with input {input} and word {word}; "
-                "the file is damaged, copy it again",
-            )
-        self._add(node, target, word, graph, acoustic, label, frames)
+    def _alignment(self, stream: Stream, length: int) -> bytes:
+        if not 0 <= length <= ALIGNMENT:
+            raise Fault(stream.byte - 4, f"an alignment has {length} transition ids; {DAMAGED}")
+        return stream.take(length * self.width, "an alignment")
 
-    def _add(self, source: int, target: int, word: int, graph: float, acoustic: float, label: str, frames: int) -> None:
-        self.sources.append(source)
-        self.targets.append(target)
-        self.words.append(word)
-        self.graph.append(graph)
-        self.acoustic.append(acoustic)
-        self.labels.append(label)
-        self.frames.append(frames)
+    def labels(self) -> list[str]:
+        """Of each row, as text has them: one string for all rows with the same."""
+        known = {input: self._label(input) for input in set(self.inputs)}
+        return [known[input] for input in self.inputs]
 
-    def _alignment(self, stream: Stream, length: int) -> str:
-        if length == 0:
-            return ""
-        if not 0 < length <= ALIGNMENT:
-            raise Fault(
-                stream.byte - 4, f"an alignment has {length} transition ids; the file is damaged, copy it again"
-            )
-        form = f"<{length}{self.ids}"
-        return "_".join(map(str, struct.unpack(form, stream.take(struct.calcsize(form), "an alignment"))))
+    def _label(self, input: bytes | int) -> str:
+        if isinstance(input, int):
+            return str(input)
+        return "_".join(map(str, struct.unpack(f"<{len(input) // self.width}{self.ids}", input)))
+
+    def frames(self) -> Ids:
+        if self.compact:
+            return np.array([len(input) // self.width for input in self.inputs], np.int64)
+        return (np.asarray(self.inputs) != 0).astype(np.int64)
 
 
 def write(utterance: str, columns: Columns, symbols: Symbols) -> bytes:

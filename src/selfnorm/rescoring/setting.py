@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from selfnorm.lattices.lattice import Floats, Ids, Lattice, Scales
-from selfnorm.lattices.paths import best, subset, through_each
+from selfnorm.lattices.paths import best, forward, subset, through_each
 
 NEURAL, NGRAM, OLD = "neural", "ngram", "old"  # the scorers there may be
 
@@ -121,17 +121,34 @@ class Rescored:
     def replaced(self, setting: Setting) -> Lattice:
         """The given lattice, as far as paths were kept, with the new scores in the place of its own.
 
-        Every arc takes the score that it has on the best path through it. So the best path keeps its score; others are
-        put together from pieces of several histories, and in rare cases one of them comes out better than the best.
+        Every arc takes the score of its word on the best path through it. Where several histories meet at a node, arcs
+        of different ones could so add up to more than any path has: they get as much less as the best path through
+        them is worse than the best through the node they lead to. The best path stays the best, with its score.
         """
         totals, lm = self.totals(setting), self.lm(setting)
         through, _, _ = through_each(self.lattice, totals)
         through[list(best(self.lattice, totals).arcs)] = np.inf  # first also among paths that are as good
         order = np.lexsort((-through, self.arcs))
         kept, first = np.unique(self.arcs[order], return_index=True)
+        chosen = order[first]  # of the copies of each arc
         column = self.given.lm.copy()
-        column[kept] = lm[order[first]]
+        column[kept] = lm[chosen]
+        if len(chosen) < len(self.arcs) and (scale := setting.scale(self.lattice)):
+            column[kept] += self._levelled(totals, chosen) / scale
         return subset(replace(self.given, lm=column, scales=self.scales(setting)), kept)
+
+    def _levelled(self, totals: Floats, chosen: Ids) -> Floats:
+        """What the chosen copies of arcs get besides, to be pieces of one lattice."""
+        through, _, _ = through_each(self.lattice, totals)
+        winner = list(best(self.lattice, totals).arcs)
+        through[winner] = through[winner].max()
+        ranked = np.lexsort((np.isin(chosen, winner), through[chosen]))  # the best through a node comes last
+        ahead = forward(self.lattice, totals)
+        source, target = self.given.sources[self.arcs[chosen]], self.given.targets[self.arcs[chosen]]
+        most, level = np.zeros(self.given.nodes), np.zeros(self.given.nodes)  # through each node, and on the way to it
+        most[target[ranked]] = through[chosen[ranked]]
+        level[target[ranked]] = (ahead[self.lattice.sources] + totals)[chosen[ranked]]
+        return level[target] - level[source] - totals[chosen] - (most[target] - through[chosen])
 
     def expanded(self, setting: Setting) -> Lattice:
         """The expanded lattice with the new scores in the place of its own."""

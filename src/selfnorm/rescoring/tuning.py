@@ -1,9 +1,9 @@
 """Scales, word penalty and mixture from development data, without the network: scores are kept, only sums change.
 
 From every rescored lattice the best paths under a few settings are listed with the scores of their words and their
-errors. What is made small is the expected number of errors when a path is drawn by its posterior, exp(total / t), at the
-temperature of the setting that tuning starts from: the recogniser's own LM scale where it is known. The errors of the best paths alone are a staircase on which
-settings win by luck.
+errors. What is made small is the expected number of errors when a path is drawn by its posterior, exp(total / t), at
+the temperature t of the setting that the search starts from: the recogniser's own LM scale, where it is known. The
+errors of the best paths alone are a staircase on which settings win by luck.
 """
 
 import hashlib
@@ -72,7 +72,8 @@ class Lists:
         """The score of each path; what the setting leaves to the header is the start's."""
         scale = self.start.lm_scale if setting.lm_scale is None else setting.lm_scale
         penalty = self.start.word_penalty if setting.word_penalty is None else setting.word_penalty
-        assert scale is not None and penalty is not None  # the start says both
+        assert scale is not None
+        assert penalty is not None  # the start says both
         lm = self.lm
         if self.scores and setting.weight > 0:
             new = self._sum(setting.new(self.scores))
@@ -178,7 +179,7 @@ def _neighbours(setting: Setting, free: Sequence[str], step: float) -> Iterator[
 
 
 def cross_validate(lists: Lists, folds: int) -> tuple[Setting, list[Setting], Ids]:
-    """A setting tuned on all; one for each fold, tuned on all others; the fold of each utterance, by the names alone."""
+    """The setting tuned on all; for each fold the one tuned on all others; the fold of each utterance, by its name."""
     if not 2 <= folds <= len(lists.utterances):
         raise ValueError(
             f"{folds} folds of {len(lists.utterances)} utterances were asked for; choose from 2 to their number"

@@ -1,0 +1,4 @@
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("rescoring", "ngrams")]  # small, slow_ngram
