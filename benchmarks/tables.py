@@ -90,7 +90,7 @@ FAULTS = {
     "R3": "SIGTERM, SIGINT, SIGUSR1",
     "R4": "a full disk (file size limit)",
     "R5": "a flipped bit, a cut, a zeroed page in a file of run or data",
-    "R7": "a lattice or list that is made up or damaged",
+    "R7": "a test of a lattice or list parser with 20,000 files, made up or damaged",
     "R15": "a stop and a resume after each step; the same seed twice",
 }
 

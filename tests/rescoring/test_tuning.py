@@ -134,6 +134,8 @@ def test_posteriors_are_taken_at_the_scale_of_the_recogniser():
     for scales, setting, wanted in (
         (Scales(lm=9.5), Setting(), 9.5),
         (Scales(lm=9.5), Setting(lm_scale=5.0), 9.5),
+        (Scales(lm=9.5), Setting(lm_scale=20.0), 9.5),
+        (Scales(), Setting(lm_scale=0.3), 1.0),
         (Scales(), Setting(lm_scale=10.0), 10.0),  # Kaldi's: the scale is given on the command line
         (Scales(lm=0.0), Setting(), 1e-3),
     ):

@@ -60,6 +60,8 @@ class Rescorer:
 
     def _run(self, lattices: Sequence[Lattice], lists: bool) -> list[Rescored]:
         algorithm = self.algorithm
+        if lists and algorithm == "exact":
+            algorithm = "nbest"  # which is, and keeps all hypotheses
         if algorithm == "auto":
             algorithm = "push_forward" if self._steps_well else "path_cover"
         if algorithm == "nbest" and not lists:

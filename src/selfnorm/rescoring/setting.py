@@ -70,9 +70,10 @@ class Setting:
         return lattice.scales.penalty if self.word_penalty is None else self.word_penalty
 
     def temperature(self, lattice: Lattice) -> float:
-        """What totals are divided by to be logs of posteriors: the LM scale of the recogniser, or ours where it is
-        larger: Kaldi's lattices and lists do not say theirs."""
-        return max(lattice.scales.lm, self.scale(lattice), LEAST)
+        """What totals are divided by to be logs of posteriors: the recogniser's own LM scale, or ours where it says
+        none, as Kaldi's lattices and lists do."""
+        own = lattice.scales.lm
+        return own if own > 1 else max(own, self.scale(lattice), LEAST)
 
     def told(self, told: Told) -> Floats:
         """A scorer's scores with the penalty of unknown words."""

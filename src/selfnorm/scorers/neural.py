@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ class Neural:
             inputs = there.inputs.masked_fill(there.inputs == self.vocabulary.start, self.first)
             hidden = there.of_real(self.model(inputs))
             scores[places] = output.score(hidden, there.targets).double().cpu().numpy()
-        return np.split(scores, store.starts[1:-1])
+        return [scores[first:last] for first, last in pairwise(store.starts.tolist())]
 
     def score(self, sentence: str | Sequence[str]) -> list[float]:
         """The score of each word of a sentence and, last, of `</s>`."""

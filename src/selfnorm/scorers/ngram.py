@@ -6,6 +6,7 @@ tables ("numpy", fast for many words at once) and the kenlm package ("kenlm", fa
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -88,7 +89,7 @@ class NGram:
     def sentences(self, sentences: Sentences, positions: int | None = None) -> list[Floats]:
         """The scores of each sentence's words, `</s>` last."""
         scored = self.text(sentences)
-        return np.split(scored.scores, scored.starts[1:-1])
+        return [scored.scores[first:last] for first, last in pairwise(scored.starts.tolist())]
 
     def text(self, sentences: Sentences) -> Scored:
         """Whole sentences, all at once."""
