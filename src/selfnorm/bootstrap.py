@@ -30,7 +30,7 @@ class Comparison:
 
     difference: float
     interval: Interval
-    p: float
+    p: float | None  # None: too few utterances to say
 
 
 def bootstrap(

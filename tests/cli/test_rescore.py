@@ -96,7 +96,7 @@ def test_weight_0_is_the_first_pass(verb, slf, tmp_path, run):
     assert (status, err) == (0, "")
     assert lines(tmp_path / "out" / "hypotheses.txt") == first_pass(slf)
     found = json.loads(out)
-    assert found.keys() == {"utterances", "failed", "arcs", "seconds", "scales"}
+    assert found.keys() == {"utterances", "failed", "arcs", "seconds", "scales", "unknown"}
     assert (found["utterances"], found["failed"], found["arcs"]) == (5, 0, 30)
     assert found["scales"] == {
         "lm_scale": None,
@@ -137,7 +137,7 @@ def test_errors_beside_those_of_the_first_pass(verb, slf, lm, said, tmp_path):
     status, out, _ = verb(*arguments)
     assert status == 0
     assert "first pass" in out
-    assert "lm scale of the header, weight 1.000" in out
+    assert "lm scale of the header, if it has one, weight 1.000" in out
     assert f"{tmp_path / 'out'}: 5 utterances, 30 arcs in " in out
 
 
@@ -398,3 +398,15 @@ def test_the_help_fits_and_has_panels(verb):
     order = [out.index(f"─ {panel} ─") for panel in ("Input", "Models", "Scales", "Tuning", "Search", "Output")]
     assert order == sorted(order)
     assert max(map(len, out.splitlines())) <= 100
+
+
+def test_input_is_not_written_over(verb, slf, tmp_path):
+    assert "would be written over" in verb(slf, "--to", slf)[2]
+    (tmp_path / "file").write_text("")
+    assert "is a file; give a folder" in verb(slf, "--to", tmp_path / "file")[2]
+
+
+def test_a_device_that_is_not_there(verb, slf, tmp_path, run):
+    status, _, err = verb(slf, "--to", tmp_path / "out", "--model", run, "--device", "nowhere")
+    assert (status, err.count("\n")) == (2, 1)
+    assert err.startswith("selfnorm: --device nowhere: cannot be used here")

@@ -104,7 +104,7 @@ def test_two_systems(verb, files):
     wanted = compare(errors_of(HEARD), errors_of(BETTER))
     assert found["difference"] == pytest.approx(100 * 5 / 17) == pytest.approx(wanted.difference)
     assert found["difference_interval"] == [wanted.interval.low, wanted.interval.high]
-    assert found["p"] == wanted.p
+    assert found["p"] is None  # 5 utterances say nothing
     assert found["against"]["substitutions"] == 1
     assert found["sets"]["x"]["difference"] == pytest.approx(100 * 2 / 9)
     out = verb(*arguments, "--worst", 1)[1]
@@ -113,6 +113,15 @@ def test_two_systems(verb, files):
     assert "Changed most: 0 utterances are better, 4 worse" in out
     assert "y_1  +2  3 errors (2 sub, 1 ins) against 1 error (1 sub)" in out
     assert "  reference   she SELLS sea shells\n  against     she CELLS sea shells\n" in out
+
+
+@pytest.mark.parametrize("utterances", [9, 10])
+def test_a_p_needs_ten_utterances(utterances):
+    said = {f"u-{n}": ("a", "b") for n in range(utterances)}
+    heard, other = (dict.fromkeys(said, words) for words in (("a", "b"), ("a", "c")))
+    _, total = score(said, heard, other)
+    assert (total.comparison.p is None) == (utterances < 10)
+    assert total.comparison.difference == -50
 
 
 def test_sets_are_speakers(verb, files):

@@ -1,23 +1,23 @@
 """`selfnorm rescore`: lattices and n-best lists, a second time, with a better language model."""
 
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
 from math import isfinite, log
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from selfnorm.cli.options import Debug, Json, print_json, tell
+from selfnorm.cli.rescore_tables import counting, errors, fields, show
 
-if TYPE_CHECKING:
-    from selfnorm.cli.wer import Row
-    from selfnorm.rescoring import Setting
-    from selfnorm.rescoring.second_pass import Outcome
-
-Words = dict[str, tuple[str, ...]]
+MANY = 0.5  # share of unknown words that is worth a warning
+WRITTEN = {
+    "nbest.jsonl.gz",
+    "lat.1.gz",
+    "lattices",
+    "scales.json",
+    *(f"hypotheses.{kind}" for kind in ("txt", "trn", "ctm")),
+}
 
 
 def option(panel: str, help: str, *names: str, **more: Any) -> Any:
@@ -113,19 +113,26 @@ def rescore(
         raise ValueError("--cross-validate needs to know what was said; give --references")
     if output is not None and output not in KINDS:
         raise ValueError(f"--output {output!r}: choose from {', '.join(KINDS)}")
+    if scales is not None and (lm_scale is not None or word_penalty is not None):
+        raise ValueError("--scales and --lm-scale or --word-penalty say the same thing; give one of them")
+    _check_places(lattices, to)
     search = Search(None if order < 0 else order, hypotheses or None, beam)
     penalty, keep = unknown_words(unknown)
-    setting = load_scales(scales) if scales else Setting(lm_scale, weight, word_penalty, ngram_weight, penalty)
+    share = ngram_weight if model is not None else 1.0
+    setting = load_scales(scales) if scales else Setting(lm_scale, weight, word_penalty, share, penalty)
     said = transcripts.read(references) if references else None
     developed = transcripts.read(tune_references) if tune_references else None
     scorers = _scorers(model, ngram, old_ngram, normalize, device) if setting.weight else {}
     rescorer = Rescorer(scorers, setting, algorithm, search, keep, budget)
     tally, developing = (Tally(report=_refuse if strict else tell) for _ in range(2))
 
-    def read(paths: list[Path], tally: Tally) -> Iterator[Any]:
-        return tally.good(formats.read(paths, words=words, max_arcs=max_arcs))
+    tuning = tune_on is not None or cross_validate is not None
 
-    with _counting() as progress:
+    def read(paths: list[Path], tally: Tally) -> Iterator[Any]:
+        found = tally.good(formats.read(paths, words=words, max_arcs=max_arcs))
+        return found if setting.lm_scale is not None else _with_a_scale(found, tuning)
+
+    with counting() as progress:
         outcome = second_pass(
             read(lattices, tally),
             rescorer,
@@ -140,12 +147,18 @@ def rescore(
     if tally.notes:
         more = f"; {tally.notes - 1:,} more such notes: see `selfnorm lattice`" if tally.notes > 1 else ""
         tell(f"{tally.note}{more}")
+    for name, unknown_share in outcome.unknown.items():
+        if unknown_share > MANY:
+            tell(
+                f"{100 * unknown_share:.0f} % of the words in the lattices are unknown to the {name} model; "
+                "are they written alike, in upper or lower case?"
+            )
     failed = tally.failed + developing.failed
-    rows, total = _errors(outcome, said) if said else ({}, None)
+    rows, total = errors(outcome, said) if said else ({}, None)
     if json:
-        print_json(_fields(outcome, failed, tally.arcs, rows, total))
+        print_json(fields(outcome, failed, tally.arcs, rows, total))
     else:
-        _show(outcome, to, failed, tally.arcs, rows, total)
+        show(outcome, to, failed, tally.arcs, rows, total)
     if failed:
         raise typer.Exit(1)
 
@@ -176,7 +189,12 @@ def _scorers(
     if model is not None:
         if not model.is_dir():
             raise ValueError(f"{model}: there is no such folder; give a run that `selfnorm train` wrote")
-        found[NEURAL] = Neural.load(model, device)
+        try:
+            found[NEURAL] = Neural.load(model, device)
+        except (AssertionError, RuntimeError) as error:
+            if device is None:
+                raise
+            raise ValueError(f"--device {device}: cannot be used here ({str(error).splitlines()[0]})") from None
         if normalize:
             found[NEURAL].normalized()
     for name, path in ((NGRAM, ngram), (OLD, old)):
@@ -187,6 +205,31 @@ def _scorers(
     if old is not None and len(found) == 1:
         raise ValueError("--old-ngram alone replaces nothing; give --model or --ngram too")
     return found
+
+
+def _check_places(lattices: list[Path], to: Path) -> None:
+    """Nothing that was given may be written over."""
+    if to.exists() and not to.is_dir():
+        raise ValueError(f"--to {to}: is a file; give a folder")
+    for path in lattices:
+        inside = path.resolve().parent == to.resolve() and path.name in WRITTEN
+        if path.resolve() == to.resolve() or inside:
+            raise ValueError(f"--to {to}: {path} lies there and would be written over; give another folder")
+
+
+def _with_a_scale(items: Iterator[Any], tuning: bool) -> Iterator[Any]:
+    """Kaldi's lattices do not say at which LM scale they were made, and a search at another one goes wrong."""
+    told = False
+    for item in items:
+        if "kind" in getattr(item, "header", ()) and not told:
+            told = True
+            sentence = (
+                f"{item.utterance}: Kaldi's lattices do not say their LM scale; give --lm-scale, 1/acwt, often 10"
+            )
+            if tuning:
+                raise ValueError(f"{sentence}, for the search before tuning")
+            tell(f"{sentence}; 1 is taken")
+        yield item
 
 
 def _refuse(sentence: str) -> None:
@@ -207,72 +250,3 @@ def _speaker(path: Path | None) -> Callable[[str], str]:
         return known[utterance][0]
 
     return speaker
-
-
-def _errors(outcome: "Outcome", said: Words) -> "tuple[dict[str, Row], Row | None]":
-    """Of the utterances that have a reference; the first pass is what they are compared with."""
-    from selfnorm.cli.wer import score, set_of
-
-    results = {result.utterance: result for result in outcome.results if result.utterance in said}
-    if not results:
-        tell("no utterance has a reference; errors were not counted")
-        return {}, None
-    if missing := len(outcome.results) - len(results):
-        tell(f"{missing:,} utterances have no reference; their errors were not counted")
-    chosen = {name: said[name] for name in results}
-    heard = {name: result.words for name, result in results.items()}
-    first = {name: result.first for name, result in results.items()}
-    return score(chosen, heard, first, sets={name: set_of(name) for name in chosen})
-
-
-def _fields(outcome: "Outcome", failed: int, arcs: int, rows: "dict[str, Row]", total: "Row | None") -> dict[str, Any]:
-    fields: dict[str, Any] = {"utterances": len(outcome.results), "failed": failed, "arcs": arcs}
-    fields |= {"seconds": outcome.seconds, "scales": asdict(outcome.setting)}
-    if outcome.folds:
-        fields["folds"] = [asdict(setting) for setting in outcome.folds]
-    if total is not None:
-        fields["wer"] = total.fields() | {"sets": {name: row.fields() for name, row in rows.items()}}
-    return fields
-
-
-def _show(outcome: "Outcome", to: Path, failed: int, arcs: int, rows: "dict[str, Row]", total: "Row | None") -> None:
-    from rich.console import Console
-
-    from selfnorm.cli.wer import compared, draw_table
-
-    console = Console()
-    utterances = len(outcome.results)
-    for line in scale_lines(outcome.folds or [outcome.setting]):
-        console.print(line, highlight=False, soft_wrap=True)
-    if total is not None:
-        columns = ["set", "WER %", "first pass", "difference", "95 % interval", "p"]
-        draw_table(console, columns, map(compared, rows.items()), compared(("all", total)))
-    speed = f"{arcs / outcome.seconds:,.0f} arcs/s" if outcome.seconds else ""
-    bad = f", {failed} could not be read" if failed else ""
-    line = f"{to}: {utterances:,} utterances{bad}, {arcs:,} arcs in {outcome.seconds:.1f} s ({speed})"
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def scale_lines(settings: "list[Setting]") -> Iterator[str]:
-    for number, setting in enumerate(settings, start=1):
-        fold = f"fold {number}: " if len(settings) > 1 else ""
-        shown = [
-            f"{name.replace('_', ' ')} {'of the header' if value is None else f'{value:.3f}'}"
-            for name, value in asdict(setting).items()
-        ]
-        yield fold + ", ".join(shown)
-
-
-@contextmanager
-def _counting() -> Iterator[Callable[[int], None]]:
-    """Utterances done, on a terminal; silent elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("rescoring"), TextColumn("{task.completed} utterances"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("rescoring", total=None)
-        yield lambda done: bar.update(task, completed=done)

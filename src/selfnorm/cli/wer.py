@@ -1,7 +1,7 @@
 """`selfnorm wer`: word error rates, how sure they are, and where the errors are."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Words = Mapping[str, tuple[str, ...]]  # of each utterance
 
+FEWEST = 10  # utterances, or speakers, from which a p says something
 SHOWN = 40  # sets in a table; beyond, those with the most words
 
 
@@ -129,6 +130,8 @@ def score(
             return Row(total, interval, least)
         there = [others[name] for name in names]
         comparison = compare(here, there, groups=groups) if total.words else None
+        if comparison and len(set(groups or names)) < FEWEST:
+            comparison = replace(comparison, p=None)
         return Row(total, interval, least, sum(there, Errors()), comparison)
 
     names = list(said)
@@ -284,8 +287,9 @@ def compared(named: tuple[str, Row]) -> list[str]:
     found = row.comparison
     if found is None:
         return [name, f"{100 * row.errors.rate:.2f}", other, "", "", ""]
-    colour = "" if found.p >= 0.05 else "[green]" if found.difference < 0 else "[red]"
-    p = "< 0.001" if found.p < 0.001 else f"{found.p:.3f}"
+    sure = found.p is not None and found.p < 0.05
+    colour = "" if not sure else "[green]" if found.difference < 0 else "[red]"
+    p = "-" if found.p is None else "< 0.001" if found.p < 0.001 else f"{found.p:.3f}"
     difference = f"{colour}{found.difference:+.2f}"
     return [name, f"{100 * row.errors.rate:.2f}", other, difference, _interval(found.interval, "+"), f"{colour}{p}"]
 

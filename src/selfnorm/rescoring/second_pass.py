@@ -49,12 +49,32 @@ class Tally:
             yield item
 
 
+class Shares:
+    """Counts the words that went by, and those that a scorer does not know."""
+
+    def __init__(self) -> None:
+        self.words = 0
+        self.strange: dict[str, int] = {}
+
+    def of(self, pairs: Iterable[tuple[Given, Rescored]]) -> Iterator[tuple[Given, Rescored]]:
+        for given, rescored in pairs:
+            self.words += int(rescored.lattice.is_word.sum())
+            for name, told in rescored.scores.items():
+                self.strange[name] = self.strange.get(name, 0) + int(told.unknown.sum())
+            yield given, rescored
+
+    @property
+    def unknown(self) -> dict[str, float]:
+        return {name: count / max(1, self.words) for name, count in self.strange.items()}
+
+
 @dataclass(frozen=True)
 class Outcome:
     results: list[Result]
     setting: Setting  # given, or tuned: with folds, on all utterances, for the use on others
     folds: list[Setting]  # each tuned without the utterances that it was used for
     seconds: float
+    unknown: dict[str, float] = field(default_factory=dict)  # of each scorer: the share of words it does not know
 
 
 @dataclass(frozen=True)
@@ -92,15 +112,16 @@ def second_pass(
     results: list[Result] = []
     if output is not None:
         output.folder.mkdir(parents=True, exist_ok=True)
+    shares = Shares()
     with _writer(output) as write:
         if folds is None:
-            for given, rescored in _pairs(items, rescorer, speaker):
+            for given, rescored in shares.of(_pairs(items, rescorer, speaker)):
                 write(given, rescored, setting)
                 results.append(decide(rescored, setting, risk, start))
                 progress(len(results))
         else:
             pairs = []
-            for pair in _pairs(items, rescorer, speaker):
+            for pair in shares.of(_pairs(items, rescorer, speaker)):
                 pairs.append(pair)
                 progress(len(pairs))
             lists = Lists.of(*_with_references([each for _, each in pairs], references), rescorer.setting)
@@ -110,7 +131,7 @@ def second_pass(
                 results.append(decide(rescored, settings[n], risk, start))
         if not results:
             raise ValueError("there is no utterance to rescore; give lattices or lists that can be read")
-    outcome = Outcome(results, setting, settings, time.perf_counter() - begin)
+    outcome = Outcome(results, setting, settings, time.perf_counter() - begin, shares.unknown)
     if output is not None:
         write_words(output.folder, results)
         save_scales(output.folder / SCALES, outcome)

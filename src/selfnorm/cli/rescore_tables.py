@@ -1,0 +1,90 @@
+"""What `selfnorm rescore` shows: the scales, the errors before and after, and a counter on the way."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from selfnorm.cli.options import tell
+
+if TYPE_CHECKING:
+    from selfnorm.cli.wer import Row
+    from selfnorm.rescoring import Setting
+    from selfnorm.rescoring.second_pass import Outcome
+
+Words = dict[str, tuple[str, ...]]
+
+
+def errors(outcome: "Outcome", said: Words) -> "tuple[dict[str, Row], Row | None]":
+    """Of the utterances that have a reference; the first pass is what they are compared with."""
+    from selfnorm.cli.wer import score, set_of
+
+    results = {result.utterance: result for result in outcome.results if result.utterance in said}
+    if not results:
+        tell("no utterance has a reference; errors were not counted")
+        return {}, None
+    if missing := len(outcome.results) - len(results):
+        tell(f"{missing:,} utterances have no reference; their errors were not counted")
+    chosen = {name: said[name] for name in results}
+    heard = {name: result.words for name, result in results.items()}
+    first = {name: result.first for name, result in results.items()}
+    return score(chosen, heard, first, sets={name: set_of(name) for name in chosen})
+
+
+def fields(outcome: "Outcome", failed: int, arcs: int, rows: "dict[str, Row]", total: "Row | None") -> dict[str, Any]:
+    found: dict[str, Any] = {"utterances": len(outcome.results), "failed": failed, "arcs": arcs}
+    found |= {"seconds": outcome.seconds, "scales": asdict(outcome.setting), "unknown": outcome.unknown}
+    if outcome.folds:
+        found["folds"] = [asdict(setting) for setting in outcome.folds]
+    if total is not None:
+        found["wer"] = total.fields() | {"sets": {name: row.fields() for name, row in rows.items()}}
+    return found
+
+
+def show(outcome: "Outcome", to: Path, failed: int, arcs: int, rows: "dict[str, Row]", total: "Row | None") -> None:
+    from rich.console import Console
+
+    from selfnorm.cli.wer import compared, draw_table
+
+    console = Console()
+    utterances = len(outcome.results)
+    if not outcome.unknown and outcome.setting.weight:
+        console.print(
+            "neither --model nor --ngram: nothing was rescored, the first pass's scores decided", highlight=False
+        )
+    for line in scale_lines(outcome.folds or [outcome.setting]):
+        console.print(line, highlight=False, soft_wrap=True)
+    if total is not None:
+        columns = ["set", "WER %", "first pass", "difference", "95 % interval", "p"]
+        draw_table(console, columns, map(compared, rows.items()), compared(("all", total)))
+    speed = f"{arcs / outcome.seconds:,.0f} arcs/s" if outcome.seconds else ""
+    bad = f", {failed} could not be read" if failed else ""
+    line = f"{to}: {utterances:,} utterances{bad}, {arcs:,} arcs in {outcome.seconds:.1f} s ({speed})"
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def scale_lines(settings: "list[Setting]") -> Iterator[str]:
+    for number, setting in enumerate(settings, start=1):
+        fold = f"fold {number}: " if len(settings) > 1 else ""
+        shown = [
+            f"{name.replace('_', ' ')} {'of the header, if it has one' if value is None else f'{value:.3f}'}"
+            for name, value in asdict(setting).items()
+        ]
+        yield fold + ", ".join(shown)
+
+
+@contextmanager
+def counting() -> Iterator[Callable[[int], None]]:
+    """Utterances done, on a terminal; silent elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("rescoring"), TextColumn("{task.completed} utterances"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("rescoring", total=None)
+        yield lambda done: bar.update(task, completed=done)
