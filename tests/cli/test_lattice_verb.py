@@ -52,6 +52,12 @@ def test_one_lattice_is_a_table_of_its_numbers(verb, one):
         assert said in out
 
 
+def test_scales_of_the_caller(verb, one):
+    """[noise] b </s>: -2 acoustic, -4 LM; [noise] a </s>: -3 and -3."""
+    assert "score -6.00" in verb(one, "--lm-scale", "1", "--word-penalty", "0")[1]
+    assert "[noise] b" in verb(one, "--lm-scale", "0.5", "--word-penalty", "0")[1]
+
+
 def test_json_with_reference(verb, one):
     status, out, _ = verb(one, "--reference", "[noise] b c", "--json")
     found = json.loads(out)

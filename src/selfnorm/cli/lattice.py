@@ -1,6 +1,7 @@
 """`selfnorm lattice`: what is in a lattice: size, density, best path, the path nearest to a reference, a picture."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,12 @@ def lattice(
     words: Annotated[
         Path | None, typer.Option(help="words.txt with the words of Kaldi's ids.", show_default=False)
     ] = None,
+    lm_scale: Annotated[
+        float | None, typer.Option(help="Else the header's, else 1; for Kaldi 1/acwt.", show_default=False)
+    ] = None,
+    word_penalty: Annotated[
+        float | None, typer.Option(help="For each word; else the header's, else 0.", show_default=False)
+    ] = None,
     max_arcs: Annotated[int, typer.Option(help="Larger lattices are refused.", min=1)] = 2_000_000,
     json: Json = False,
     debug: Debug = False,
@@ -44,6 +51,7 @@ def lattice(
         if found and (svg or known.words is not None):
             one = "--svg draws one" if svg else "--reference has the words of one"
             raise ValueError(f"{file}: holds several lattices, but {one}; choose it with --utterance")
+        each = _scaled(each, lm_scale, word_penalty)
         said = known.of(each.utterance)
         found.append(summarize(each, said))
         picture = drawing.svg(each, said, paths) if svg else ""
@@ -64,6 +72,11 @@ def lattice(
         _show_all(found, f"{len(found)} lattices{failed}: {file}")
     if broken:
         raise typer.Exit(1)
+
+
+def _scaled(lattice: "Lattice", lm: float | None, penalty: float | None) -> "Lattice":
+    given = {name: value for name, value in (("lm", lm), ("penalty", penalty)) if value is not None}
+    return replace(lattice, scales=replace(lattice.scales, **given))
 
 
 class _References:
