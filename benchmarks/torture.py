@@ -96,7 +96,7 @@ def cut_anywhere(folder: Path, data: Path, chance: random.Random) -> Trials:
 
 def fuzzed(folder: Path, data: Path, chance: random.Random) -> Trials:
     """R7: files that are made up or damaged, FILES for each of the parsers' tests; one test is one trial."""
-    run = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider"]
+    run = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", "-o", "timeout=0"]
     chosen = [str(TESTS / "lattices" / f"test_{name}.py") for name in ("htk", "kaldi_fuzz", "nbest")]
     names = subprocess.run(
         [*run, "--collect-only", *chosen, "-k", "damaged or made_up"], capture_output=True, text=True
