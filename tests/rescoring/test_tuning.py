@@ -129,15 +129,15 @@ def test_folds_are_two_to_the_number_of_utterances(cached, folds):
         cross_validate(Lists.of(*cached, Setting()), folds)
 
 
-def test_posteriors_are_taken_at_the_scale_of_the_recogniser():
+def test_posteriors_are_taken_at_half_the_scale_of_the_recogniser():
     lattice = drawn(3)
     for scales, setting, wanted in (
-        (Scales(lm=9.5), Setting(), 9.5),
-        (Scales(lm=9.5), Setting(lm_scale=5.0), 9.5),
-        (Scales(lm=9.5), Setting(lm_scale=20.0), 9.5),
+        (Scales(lm=9.5), Setting(), 4.75),
+        (Scales(lm=9.5), Setting(lm_scale=5.0), 4.75),
+        (Scales(lm=9.5), Setting(lm_scale=20.0), 4.75),
         (Scales(), Setting(lm_scale=0.3), 1.0),
-        (Scales(), Setting(lm_scale=10.0), 10.0),  # Kaldi's: the scale is given on the command line
-        (Scales(lm=0.0), Setting(), 1e-3),
+        (Scales(), Setting(lm_scale=10.0), 5.0),  # Kaldi's: the scale is given on the command line
+        (Scales(lm=0.0), Setting(), 1.0),
     ):
         assert setting.temperature(replace(lattice, scales=scales)) == wanted
 

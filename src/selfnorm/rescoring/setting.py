@@ -23,7 +23,6 @@ from selfnorm.lattices.paths import best, forward, subset, through_each
 NEURAL, NGRAM, OLD = "neural", "ngram", "old"  # the scorers there may be
 
 SHARED = -math.log(10_000)  # penalty of unknown words, where nobody says another
-LEAST = 1e-3  # scale that posteriors are taken at
 
 
 class Told(NamedTuple):
@@ -70,10 +69,10 @@ class Setting:
         return lattice.scales.penalty if self.word_penalty is None else self.word_penalty
 
     def temperature(self, lattice: Lattice) -> float:
-        """What totals are divided by to be logs of posteriors: the recogniser's own LM scale, or ours where it says
-        none, as Kaldi's lattices and lists do."""
+        """What totals are divided by to be logs of posteriors: half the recogniser's own LM scale, or half of ours
+        where it says none, as Kaldi's lattices do; at least 1, which is that of lists."""
         own = lattice.scales.lm
-        return own if own > 1 else max(own, self.scale(lattice), LEAST)
+        return max(1.0, 0.5 * (own if own > 1 else self.scale(lattice)))
 
     def told(self, told: Told) -> Floats:
         """A scorer's scores with the penalty of unknown words."""

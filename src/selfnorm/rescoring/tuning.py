@@ -2,8 +2,8 @@
 
 From every rescored lattice the best paths under a few settings are listed with the scores of their words and their
 errors. What is made small is the expected number of errors when a path is drawn by its posterior, exp(total / t), at
-the temperature t of the setting that the search starts from: the recogniser's own LM scale, where it is known. The
-errors of the best paths alone are a staircase on which settings win by luck.
+the temperature t of the setting that the search starts from (`Setting.temperature`). The errors of the best paths alone
+are a staircase on which settings win by luck; a t that is too large favours large scales, which sharpen the posterior.
 """
 
 import hashlib
