@@ -1,4 +1,4 @@
-"""`selfnorm demo`: what this package is for, on real English, in about three minutes."""
+"""`selfnorm demo`: what this package is for, on real English, in about two minutes."""
 
 import shlex
 import sys
@@ -33,7 +33,7 @@ def demo(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Train and compare small models on built-in English and rescore lattices with them, on a CPU, in three minutes."""
+    """Train and compare small models on built-in English and rescore lattices with them, on a CPU, in two minutes."""
     if truth:
         _known_truth(steps, json)
     else:
