@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from selfnorm.corpus.store import TokenStore
-from selfnorm.evaluation import Evaluation, calibrate, evaluate, finite, summarize
+from selfnorm.evaluation import Evaluation, calibrate, evaluate, summarize
+from selfnorm.files import finite
 from selfnorm.models import LSTM
 from selfnorm.scorers.text import Words
 from selfnorm.vocabulary import Vocabulary

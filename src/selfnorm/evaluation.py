@@ -146,15 +146,6 @@ def _perplexity(values: Floats) -> float:
     return math.exp(-mean) if not mean < -700 else math.inf
 
 
-def finite(value: Any) -> Any:
-    """The value as JSON knows it: null where it is not finite."""
-    if isinstance(value, dict):
-        return {key: finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 @dataclass(frozen=True)
 class Calibration:
     """Pairs of position and word, binned by the probability the model gave them: said against seen."""

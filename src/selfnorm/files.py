@@ -1,13 +1,14 @@
-"""Files that are either whole or absent: atomic writing, checksums, and opening packed text."""
+"""Files that are either whole or absent: atomic writing, checksums, opening packed text, numbers as JSON has them."""
 
 import bz2
 import gzip
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 BLOCK = 1 << 20
 
@@ -89,3 +90,12 @@ def open_packed(path: Path, raw: IO[bytes] | None = None) -> IO[bytes]:
     if path.suffix == ".bz2":
         return bz2.open(raw or path, "rb")
     return raw or path.open("rb")
+
+
+def finite(value: Any) -> Any:
+    """The value as JSON knows it: null where it is not finite."""
+    if isinstance(value, dict):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

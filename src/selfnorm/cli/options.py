@@ -15,7 +15,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 
 def print_json(fields: Mapping[str, Any]) -> None:
     """One line of strict JSON: null where a number is not finite."""
-    from selfnorm.evaluation import finite
+    from selfnorm.files import finite
 
     print(json.dumps(finite(dict(fields)), allow_nan=False, ensure_ascii=False))
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from selfnorm.cli.options import Debug, Json, tell
+from selfnorm.cli.options import Debug, Json, print_json, tell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,7 +86,7 @@ def wer(
     rows, total = score(said, heard, other, nearest, sets, by_speaker)
     if json:
         found = total.fields() | {"missing": unheard, "left_out": unknown}
-        print(dumps(found | {"sets": {name: row.fields() for name, row in rows.items()}}, allow_nan=False))
+        print_json(found | {"sets": {name: row.fields() for name, row in rows.items()}})
     else:
         from selfnorm.cli.alignment import show_changed, show_worst, terminal
 

@@ -41,6 +41,11 @@ class NBest:
     extra: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    @property
+    def arcs(self) -> int:
+        """Of a lattice of these hypotheses side by side, `</s>` included."""
+        return sum(len(each.words) + 1 for each in self.hypotheses)
+
 
 def split(text: str) -> tuple[str, ...]:
     """The words of a text."""

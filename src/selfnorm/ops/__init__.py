@@ -20,7 +20,7 @@ from selfnorm.ops.rows import take
 
 IMPLS = ("auto", "plain", "fused")
 FEWEST = 512  # words of a draw from which the kernels are faster (benchmarks/sums.py)
-OLDEST = (3, 2)  # Triton that the kernels work with
+OLDEST = (3, 6)  # Triton that the kernels were tried with
 
 __all__ = [
     "IMPLS",
@@ -83,7 +83,7 @@ def _chosen(hidden: Tensor, output: Table, sample: Drawn | None, most: int) -> M
         if not shared:
             raise ValueError("impl = 'fused' is for draws that positions share; take impl = 'auto' for this criterion")
         if not _has_triton() or (hidden.device.type != "cuda" and not _interpreted()):
-            raise ValueError("impl = 'fused' needs a GPU and Triton 3.2 or newer; take impl = 'auto'")
+            raise ValueError("impl = 'fused' needs a GPU and Triton 3.6 or newer; take impl = 'auto'")
     elif not shared or not _runs(hidden) or not _fits(len(hidden), sample.ids.shape[1], most):  # type: ignore[union-attr]
         return plain
     from selfnorm.ops import fused
@@ -109,7 +109,7 @@ def _usable(device: torch.device) -> bool:
         warnings.warn("this GPU has no bfloat16 products; the plain sums are used", stacklevel=2)
         return False
     if not _has_triton():
-        warnings.warn("there is no Triton 3.2 or newer; the plain sums are used", stacklevel=2)
+        warnings.warn("there is no Triton 3.6 or newer; the plain sums are used", stacklevel=2)
         return False
     return True
 

@@ -88,12 +88,11 @@ def grouped(items: Items, arcs: int) -> Iterator[list[Lattice | NBest]]:
     group: list[Lattice | NBest] = []
     count = 0
     for item in items:
-        size = item.arcs if isinstance(item, Lattice) else sum(len(each.words) + 1 for each in item.hypotheses)
-        if group and (count + size > arcs or isinstance(item, NBest) != isinstance(group[0], NBest)):
+        if group and (count + item.arcs > arcs or isinstance(item, NBest) != isinstance(group[0], NBest)):
             yield group
             group, count = [], 0
         group.append(item)
-        count += size
+        count += item.arcs
     if group:
         yield group
 

@@ -43,9 +43,7 @@ class Tally:
             if item.notes and not self.notes:
                 self.note = f"{item.utterance}: {item.notes[0]}"
             self.notes += len(item.notes)
-            self.arcs += (
-                item.arcs if isinstance(item, Lattice) else sum(len(each.words) + 1 for each in item.hypotheses)
-            )
+            self.arcs += item.arcs
             yield item
 
 

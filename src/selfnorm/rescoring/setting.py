@@ -91,10 +91,16 @@ class Setting:
         """The language models' part; `says` are the arcs with a word or the end of the sentence."""
         if self.weight == 0 or not scores:
             return lattice_lm
-        change = np.where(says, self.new(scores), 0.0)
-        if OLD in scores:
-            return lattice_lm + self.weight * (change - self.told(scores[OLD]))
-        return (1 - self.weight) * lattice_lm + self.weight * change if self.weight < 1 else change
+        return self.weigh(lattice_lm, np.where(says, self.new(scores), 0.0), self.old(scores))
+
+    def old(self, scores: Scores) -> Floats | None:
+        return self.told(scores[OLD]) if OLD in scores else None
+
+    def weigh(self, lattice_lm: Floats, new: Floats, old: Floats | None) -> Floats:
+        """The lattice's scores and the new ones as one: of arcs, or of whole paths."""
+        if old is not None:
+            return lattice_lm + self.weight * (new - old)
+        return (1 - self.weight) * lattice_lm + self.weight * new if self.weight < 1 else new
 
 
 @dataclass(frozen=True)

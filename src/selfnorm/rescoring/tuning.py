@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from selfnorm.lattices.lattice import Floats, Ids
 from selfnorm.lattices.paths import n_best, words_of
-from selfnorm.rescoring.setting import NEURAL, NGRAM, OLD, Rescored, Setting, Told
+from selfnorm.rescoring.setting import NEURAL, NGRAM, Rescored, Setting, Told
 from selfnorm.wer import count
 
 PATHS = 100  # listed under each of the settings
@@ -76,11 +76,8 @@ class Lists:
         assert penalty is not None  # the start says both
         lm = self.lm
         if self.scores and setting.weight > 0:
-            new = self._sum(setting.new(self.scores))
-            if OLD in self.scores:
-                lm = lm + setting.weight * (new - self._sum(setting.told(self.scores[OLD])))
-            else:
-                lm = (1 - setting.weight) * lm + setting.weight * new if setting.weight < 1 else new
+            old = setting.old(self.scores)
+            lm = setting.weigh(lm, self._sum(setting.new(self.scores)), None if old is None else self._sum(old))
         return self.steady + scale * lm + penalty * self.length
 
     def expected(self, setting: Setting) -> Floats:

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from selfnorm import run as runs
-from selfnorm.evaluation import finite
-from selfnorm.files import atomic, naming
+from selfnorm.files import atomic, finite, naming
 
 LOG = "metrics.jsonl"
 
