@@ -67,7 +67,7 @@ ASKING = {  # who must know a device's kind, and why
     "models/lstm.py": "runs cuDNN in autocast's dtype",
     "ops/fused.py": "asks whether autocast is on for the device",
     "ops/plain.py": "asks whether autocast is on for the device",
-    "optim.py": "lets the fused optimizers skip a bad step on the GPU",
+    "optim/__init__.py": "lets the fused optimizers skip a bad step on the GPU",
     "scorers/neural.py": "takes a GPU when there is one",
     "training/settings.py": "takes a GPU when there is one, and bfloat16 only there",
     "training/trainer.py": "saves the GPU's generator, reports its memory, names autocast its device",

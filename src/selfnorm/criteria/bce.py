@@ -13,6 +13,5 @@ class BinaryCrossEntropy(Criterion):
     sampled = False
 
     def loss(self, hidden: Tensor, output: Table, targets: Tensor, sample: Sample, most: int = MOST) -> Tensor:
-        found = softplus(-output.logit(hidden, targets))  # [N]  -log q(x_n, c_n)
-        others = softplus_sum(hidden, output, None, targets, skip=True, most=most)
-        return found + others  # [N]  -F
+        logit, others = softplus_sum(hidden, output, None, targets, skip=True, most=most)
+        return softplus(-logit) + others  # [N]  -F

@@ -17,8 +17,8 @@ class CrossEntropy(Criterion):
     sampled = False
 
     def loss(self, hidden: Tensor, output: Table, targets: Tensor, sample: Sample, most: int = MOST) -> Tensor:
-        log_z = log_sum_exp(hidden, output, None, targets, most=most)
-        return log_z - output.logit(hidden, targets)  # [N]  -F
+        logit, log_z = log_sum_exp(hidden, output, None, targets, most=most)
+        return log_z - logit  # [N]  -F
 
 
 class VarianceRegularized(Criterion):
@@ -33,5 +33,5 @@ class VarianceRegularized(Criterion):
         self.alpha = alpha
 
     def loss(self, hidden: Tensor, output: Table, targets: Tensor, sample: Sample, most: int = MOST) -> Tensor:
-        log_z = log_sum_exp(hidden, output, None, targets, most=most)
-        return log_z - output.logit(hidden, targets) + self.alpha * log_z**2  # [N]  -F
+        logit, log_z = log_sum_exp(hidden, output, None, targets, most=most)
+        return log_z - logit + self.alpha * log_z**2  # [N]  -F

@@ -19,9 +19,8 @@ class ImportanceSampling(Criterion):
     link = "log"
 
     def loss(self, hidden: Tensor, output: Table, targets: Tensor, sample: Sample, most: int = MOST) -> Tensor:
-        found = softplus(-output.logit(hidden, targets))  # [N]  -log q(x_n, c_n)
-        noise = softplus_sum(hidden, output, sample, targets, scale=1 / sample.expected, most=most)
-        return found + noise  # [N]  -F
+        logit, noise = softplus_sum(hidden, output, sample, targets, scale=1 / sample.expected, most=most)
+        return softplus(-logit) + noise  # [N]  -F
 
 
 class Mode1(Criterion):
@@ -32,23 +31,21 @@ class Mode1(Criterion):
     """
 
     def loss(self, hidden: Tensor, output: Table, targets: Tensor, sample: Sample, most: int = MOST) -> Tensor:
-        noise = softplus_sum(hidden, output, sample, targets, scale=1 / sample.expected, most=most)
-        return noise - output.logit(hidden, targets)  # [N]  -F
+        logit, noise = softplus_sum(hidden, output, sample, targets, scale=1 / sample.expected, most=most)
+        return noise - logit  # [N]  -F
 
 
 class Mode2(Criterion):
     """F = log q(x_n, c_n) + sum_k log(1 - q(x_n, c_k)) / E_k,  c_k drawn with D(c_n) = 0 (sampler `excluding`)"""
 
     def loss(self, hidden: Tensor, output: Table, targets: Tensor, sample: Sample, most: int = MOST) -> Tensor:
-        found = softplus(-output.logit(hidden, targets))  # [N]  -log q(x_n, c_n)
-        noise = softplus_sum(hidden, output, sample, targets, scale=1 / sample.expected, most=most)
-        return found + (noise if sample.left is None else noise * sample.left.to(noise.dtype))  # [N]  -F
+        logit, noise = softplus_sum(hidden, output, sample, targets, scale=1 / sample.expected, most=most)
+        return softplus(-logit) + (noise if sample.left is None else noise * sample.left.to(noise.dtype))  # [N]  -F
 
 
 class Mode3(Criterion):
     """F = log q(x_n, c_n) + sum_k [c_k != c_n] log(1 - q(x_n, c_k)) / E_k"""
 
     def loss(self, hidden: Tensor, output: Table, targets: Tensor, sample: Sample, most: int = MOST) -> Tensor:
-        found = softplus(-output.logit(hidden, targets))  # [N]  -log q(x_n, c_n)
-        noise = softplus_sum(hidden, output, sample, targets, scale=1 / sample.expected, skip=True, most=most)
-        return found + noise  # [N]  -F
+        logit, noise = softplus_sum(hidden, output, sample, targets, scale=1 / sample.expected, skip=True, most=most)
+        return softplus(-logit) + noise  # [N]  -F

@@ -13,5 +13,5 @@ class LinearBound(Criterion):
     link = "log"
 
     def loss(self, hidden: Tensor, output: Table, targets: Tensor, sample: Sample, most: int = MOST) -> Tensor:
-        z = exp_sum(hidden, output, sample, targets, scale=1 / sample.expected, most=most)  # [N]  Z(x_n)
-        return z - 1 - output.logit(hidden, targets)  # [N]  -F
+        logit, z = exp_sum(hidden, output, sample, targets, scale=1 / sample.expected, most=most)
+        return z - 1 - logit  # [N]  -F

@@ -17,7 +17,5 @@ class NoiseContrastive(Criterion):
     uses_expected_target = True
 
     def loss(self, hidden: Tensor, output: Table, targets: Tensor, sample: Sample, most: int = MOST) -> Tensor:
-        logit = output.logit(hidden, targets)
-        found = softplus(sample.expected_target.log().to(logit.dtype) - logit)  # [N]
-        noise = softplus_sum(hidden, output, sample, targets, shift=sample.expected.log(), most=most)
-        return found + noise  # [N]  -F
+        logit, noise = softplus_sum(hidden, output, sample, targets, shift=sample.expected.log(), most=most)
+        return softplus(sample.expected_target.log().to(logit.dtype) - logit) + noise  # [N]  -F

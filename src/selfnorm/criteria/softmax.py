@@ -16,7 +16,6 @@ class SampledSoftmax(Criterion):
     uses_expected_target = True
 
     def loss(self, hidden: Tensor, output: Table, targets: Tensor, sample: Sample, most: int = MOST) -> Tensor:
-        logit = output.logit(hidden, targets)
+        logit, noise = log_sum_exp(hidden, output, sample, targets, shift=sample.expected.log(), skip=True, most=most)
         found = logit - sample.expected_target.log().to(logit.dtype)  # [N]  r_n
-        noise = log_sum_exp(hidden, output, sample, targets, shift=sample.expected.log(), skip=True, most=most)
         return torch.logaddexp(found, noise) - found  # [N]  -F

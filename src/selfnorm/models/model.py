@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from selfnorm.ops import take
 from selfnorm.output import Output
 
 SPREAD = 0.1  # standard deviation of the word vectors, and about that of tied logits, before training
@@ -81,9 +81,9 @@ class Embedding(nn.Module):
 
     def forward(self, inputs: Tensor, output: Output) -> Tensor:
         if not self.tied:
-            return F.embedding(inputs, self.weight, sparse=self.sparse)
+            return take(self.weight, inputs, self.sparse)
         start = inputs == self.size
-        rows = F.embedding(inputs.masked_fill(start, 0), output.weight, sparse=self.sparse)
+        rows = take(output.weight, inputs.masked_fill(start, 0), self.sparse)
         return torch.where(start[..., None], self.weight, rows * math.sqrt(rows.shape[-1]))
 
 

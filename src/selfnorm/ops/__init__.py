@@ -1,13 +1,12 @@
 """Sums over some or all words; this file chooses who computes them.
 
 `output.impl` says who: "plain" (plain.py, PyTorch), "fused" (fused.py, Triton; an error where it cannot run) or "auto":
-fused on a GPU where the products are in bfloat16, the positions share their draw, the slopes fit into `most` and K is
-large enough to pay for the launches.
+fused on a GPU where the products are in bfloat16 and the positions share their draw, if the logits fit into `most`.
+The sums come with the logits of the targets: where both are computed at once, a target that was drawn costs nothing.
 """
 
 import warnings
 from functools import cache
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -16,50 +15,55 @@ from torch import Tensor
 
 from selfnorm.ops import plain
 from selfnorm.ops.plain import MOST, Drawn, Function, Table, product, softplus, wide
-from selfnorm.ops.rows import take
+from selfnorm.ops.rows import Piece, expect, keep_half, take
+from selfnorm.ops.updates import ADAGRAD, ADAM, SGD, FusedRows, PlainRows, Rule, Scalars, sort
 
 IMPLS = ("auto", "plain", "fused")
-FEWEST = 512  # words of a draw from which the kernels are faster (benchmarks/sums.py)
 OLDEST = (3, 6)  # Triton that the kernels were tried with
 
 __all__ = [
+    "ADAGRAD",
+    "ADAM",
     "IMPLS",
     "MOST",
+    "SGD",
     "Drawn",
+    "Rule",
+    "Scalars",
     "Table",
     "exp_sum",
+    "expect",
+    "keep_half",
     "log_sum_exp",
     "log_z",
     "product",
     "softplus",
     "softplus_sum",
     "take",
+    "touched_rows",
     "wide",
 ]
 
 
 def softplus_sum(
     hidden: Tensor, output: Table, sample: Drawn | None, targets: Tensor, most: int = MOST, **options: Any
-) -> Tensor:
-    """sum_k scale_k softplus(logit_nk - shift_k) -> [N]"""
-    ops = _chosen(hidden, output, sample, most)
-    return ops.softplus_sum(hidden, output, sample, targets, most=most, **options)
+) -> tuple[Tensor, Tensor]:
+    """The targets' logits [N], and sum_k scale_k softplus(logit_nk - shift_k) [N]"""
+    return _both("softplus_sum", hidden, output, sample, targets, most, options)
 
 
 def exp_sum(
     hidden: Tensor, output: Table, sample: Drawn | None, targets: Tensor, most: int = MOST, **options: Any
-) -> Tensor:
-    """sum_k scale_k exp(logit_nk - shift_k), the exponential continued by its tangent -> [N]"""
-    ops = _chosen(hidden, output, sample, most)
-    return ops.exp_sum(hidden, output, sample, targets, most=most, **options)
+) -> tuple[Tensor, Tensor]:
+    """The targets' logits [N], and sum_k scale_k exp(logit_nk - shift_k), exp continued by its tangent [N]"""
+    return _both("exp_sum", hidden, output, sample, targets, most, options)
 
 
 def log_sum_exp(
     hidden: Tensor, output: Table, sample: Drawn | None, targets: Tensor, most: int = MOST, **options: Any
-) -> Tensor:
-    """log sum_k exp(logit_nk - shift_k) -> [N]"""
-    ops = _chosen(hidden, output, sample, most)
-    return ops.log_sum_exp(hidden, output, sample, targets, most=most, **options)
+) -> tuple[Tensor, Tensor]:
+    """The targets' logits [N], and log sum_k exp(logit_nk - shift_k) [N]"""
+    return _both("log_sum_exp", hidden, output, sample, targets, most, options)
 
 
 def log_z(hidden: Tensor, output: Table, link: Function, *, most: int = MOST) -> Tensor:
@@ -68,31 +72,61 @@ def log_z(hidden: Tensor, output: Table, link: Function, *, most: int = MOST) ->
     followed = torch.is_grad_enabled() and any(each.requires_grad for each in (hidden, output.weight))
     if impl == "plain" or followed or not _runs(hidden):  # the kernel has no gradient
         return plain.log_z(hidden, output, link, most=most)
-    from selfnorm.ops import fused
+    from selfnorm.ops import columns, fused
 
-    kind = fused.SIGMOIDS if link is F.logsigmoid else fused.WORDS
+    kind = columns.LOG_SIGMOIDS if link is F.logsigmoid else columns.LOG_SUM
     return fused.log_z(hidden, output.weight, output.bias, kind)
 
 
-def _chosen(hidden: Tensor, output: Table, sample: Drawn | None, most: int) -> ModuleType:
+def touched_rows(tables: list[list[Piece]]) -> list[PlainRows | FusedRows]:
+    """The touched rows of each table, from the pieces of its gradient; tables touched by the same ids share a sort."""
+    found: list[PlainRows | FusedRows] = []
+    orders: dict[int, tuple[Tensor, Tensor]] = {}
+    for pieces in tables:
+        ids = pieces[0].ids
+        if ids.device.type != "cuda" or not _has_triton():
+            found.append(PlainRows(pieces))
+            continue
+        if len(pieces) == 1 and id(ids) not in orders:
+            orders[id(ids)] = sort(pieces[0])
+        found.append(FusedRows(pieces, orders.get(id(ids)) if len(pieces) == 1 else None))
+    return found
+
+
+def _both(
+    name: str,
+    hidden: Tensor,
+    output: Table,
+    sample: Drawn | None,
+    targets: Tensor,
+    most: int,
+    options: dict[str, Any],
+) -> tuple[Tensor, Tensor]:
+    if _is_fused(hidden, output, sample, most):
+        from selfnorm.ops import fused
+
+        return getattr(fused, name)(hidden, output, sample, targets, most=most, **options)
+    return output.logit(hidden, targets), getattr(plain, name)(hidden, output, sample, targets, most=most, **options)
+
+
+def _is_fused(hidden: Tensor, output: Table, sample: Drawn | None, most: int) -> bool:
     impl = getattr(output, "impl", "auto")
-    if impl == "plain":
-        return plain
-    shared = sample is not None and sample.bounds is not None
+    if impl == "plain" or not len(hidden):
+        return False
+    if sample is None:
+        able, fits = not getattr(output, "sparse", False), True
+    else:
+        able, fits = sample.bounds is not None, len(hidden) * sample.ids.shape[1] <= most
     if impl == "fused":
-        if not shared:
-            raise ValueError("impl = 'fused' is for draws that positions share; take impl = 'auto' for this criterion")
+        if not able:
+            raise ValueError(
+                "impl = 'fused' is for draws that positions share, and for dense gradients of every word; "
+                "take impl = 'auto' for this criterion"
+            )
         if not _has_triton() or (hidden.device.type != "cuda" and not _interpreted()):
             raise ValueError("impl = 'fused' needs a GPU and Triton 3.6 or newer; take impl = 'auto'")
-    elif not shared or not _runs(hidden) or not _fits(len(hidden), sample.ids.shape[1], most):  # type: ignore[union-attr]
-        return plain
-    from selfnorm.ops import fused
-
-    return fused
-
-
-def _fits(positions: int, k: int, most: int) -> bool:
-    return k >= FEWEST and positions * k <= most
+        return True
+    return able and fits and _runs(hidden)
 
 
 def _runs(hidden: Tensor) -> bool:
@@ -124,6 +158,6 @@ def _has_triton() -> bool:
 
 
 def _interpreted() -> bool:
-    from selfnorm.ops import fused
+    from selfnorm.ops import columns
 
-    return fused.INTERPRETED
+    return columns.INTERPRETED

@@ -1,148 +1,155 @@
-"""The sums of plain.py over a draw that positions share, in Triton: logits stay in registers, their slopes are written
-once, in the dtype of the products, and the gradients are two matrix products with them.
+"""The sums of plain.py over a draw that positions share, or over every word, in Triton and cuBLAS.
 
-sum_k scale_k value(logit_nk - shift_k), value = softplus or bounded exp; log sum_k exp(logit_nk - shift_k); and log Z
-over every word, without [N, C] in memory. Accumulation is float32. Very negative logits are the normal case (the
-probability of a rare word is 1e-7), so log(1 + e) is a series where e is small.
+    logits = hidden @ rows.T            cuBLAS, kept in the dtype of the products
+    sum_k scale_k value(logit_nk - shift_k), or log sum_k exp(logit_nk - shift_k)      one pass over them
+    slopes = d loss / d logit           one pass more, when the gradient of each position is known
+    d hidden = slopes @ rows, d rows = slopes.T @ hidden                               cuBLAS
+
+A target that was drawn has a column of its own: its slope goes there, and both products carry its gradient along. So
+frequent words, most of all targets, cost nothing more. The others are left as `factor x hidden`, merged by whoever
+updates the table. Over every word the columns come a stretch at a time and are made again for the gradient, so that
+[N, C] never exists.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
 from selfnorm.ops import plain
-from selfnorm.ops.kernels import column_sums, every, sums
+from selfnorm.ops.columns import (
+    EXP,
+    LOG_SUM,
+    SOFTPLUS,
+    Block,
+    Columns,
+    look_up,
+    product,
+    width_of,
+)
+from selfnorm.ops.kernels import missed
 from selfnorm.ops.plain import MOST, Drawn, Table
+from selfnorm.ops.rows import NOWHERE, Piece, half_of, returned, waiting
 
-SOFTPLUS, EXP, SLOPE_OF_LOG_SUM, LOG_SUM = range(4)  # what a kernel makes of a logit
-WORDS, SIGMOIDS = range(2)  # the links of log Z: exp(logit), sigmoid(logit)
-INTERPRETED = bool(triton.knobs.runtime.interpret)
-
-
-def _tiles() -> dict[str, int]:
-    """Sizes of a tile; what a program needs of registers and shared memory hangs on them."""
-    if INTERPRETED:
-        return {"BM": 32, "BN": 32, "BD": 32}
-    return {"BM": 64, "BN": 128, "BD": 64, "num_warps": 4, "num_stages": 4}  # wider tiles spill registers on an H200
+STRETCH = 16384  # columns at a time where every word counts
 
 
-class Shared:
-    """What the positions of a group have in common: ids and the numbers that go with them."""
+class _Joint(torch.autograd.Function):
+    """The targets' logits and the sums: together, so that both gradients are there when the slopes are made."""
 
-    def __init__(self, ids: Tensor, low: Tensor | None, shift: Tensor | None, scale: Tensor | None, skip: bool) -> None:
-        self.ids, self.low, self.skip = ids.contiguous(), low, skip
-        self.shift = None if shift is None else shift.float().contiguous()
-        self.scale = None if scale is None else scale.float().contiguous()
-
-
-def _launch(
-    kind: int,
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    shared: Shared,
-    lse: Tensor | None = None,
-    store: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Parts of the sums [blocks, N], their largest terms (LOG_SUM), and the slopes [N, K] (`store`)."""
-    (n, width), k = hidden.shape, len(weight)
-    tiles = _tiles()
-    blocks = triton.cdiv(k, tiles["BN"])
-    parts = hidden.new_empty(blocks, n, dtype=torch.float32)
-    tops = torch.empty_like(parts) if kind == LOG_SUM else parts
-    slopes = hidden.new_empty(n, k) if store else hidden
-    some = parts  # stands for what is not there
-    given = [some if each is None else each for each in (shared.low, targets, shared.shift, shared.scale, lse)]
-    sums[(blocks * triton.cdiv(n, tiles["BM"]),)](
-        hidden,
-        weight,
-        some if bias is None else bias,
-        shared.ids,
-        *given,
-        slopes,
-        parts,
-        tops,
-        n,
-        k,
-        hidden.stride(0),
-        weight.stride(0),
-        slopes.stride(0),
-        D=width,
-        KIND=kind,
-        SKIP=shared.skip,
-        HAS_LOW=shared.low is not None,
-        HAS_BIAS=bias is not None,
-        HAS_SHIFT=shared.shift is not None,
-        HAS_SCALE=shared.scale is not None,
-        STORE=store,
-        EXACT=hidden.dtype == torch.float32,
-        **tiles,
-    )
-    return parts, tops, slopes
-
-
-def _gradients(
-    grad: Tensor, slopes: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Of hidden, weight and bias: the positions' own factors go to the small sides of the products."""
-    factor = grad.float().contiguous()
-    of_hidden = (slopes @ weight) * factor[:, None].to(hidden.dtype)
-    of_weight = slopes.T @ (hidden * factor[:, None]).to(hidden.dtype)
-    if bias is None:
-        return of_hidden, of_weight, None
-    n, k = slopes.shape
-    rows, columns, strip = (32, 32, 2) if INTERPRETED else (32, 128, 16)
-    strips = triton.cdiv(n, rows * strip)
-    parts = factor.new_empty(strips, k)
-    grid = (triton.cdiv(k, columns), strips)
-    column_sums[grid](slopes, factor, parts, n, k, slopes.stride(0), STRIP=strip, BM=rows, BN=columns)
-    return of_hidden, of_weight, parts.sum(0).to(bias.dtype)
-
-
-class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, shared: Shared, kind: int
-    ) -> Tensor:
-        store = any(ctx.needs_input_grad)
-        parts, _, slopes = _launch(kind, hidden, weight, bias, targets, shared, store=store)
-        ctx.save_for_backward(hidden, weight, bias, slopes)
-        return parts.sum(0)
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, words: Tensor, columns: Columns, sparse: bool
+    ) -> tuple[Tensor, Tensor]:
+        n, drawn = len(hidden), columns.ids.numel()
+        table = half_of(weight, hidden.dtype)
+        touched = torch.empty(drawn + n, dtype=torch.int32, device=hidden.device)
+        slot = touched.new_empty(n)
+        logit, total, top = hidden.new_empty(3, n, dtype=torch.float32)
+        blocks, done = [], 0
+        for part, mine in columns.blocks():
+            block = Block(mine, table, bias, hidden.dtype, touched[done:])
+            look_up(hidden[part], table, bias, words[part], mine, logit[part], slot[part], touched[drawn:][part])
+            logits = block.logits(hidden[part])
+            block.sums(logits, words[part], total[part], top[part])
+            blocks.append((part, slice(done, done + mine.ids.numel()), block, logits))
+            done += mine.ids.numel()
+        if columns.kind == LOG_SUM:
+            total = (top + total.log()).clamp(min=plain.ABSENT)
+        ctx.save_for_backward(hidden, weight, bias, words, slot, touched, total)
+        ctx.blocks, ctx.table, ctx.sparse = blocks, table, sparse
+        ctx.distinct = columns.rising and len(columns.ids) == 1
+        ctx.to = waiting(weight), None if bias is None else waiting(bias)
+        return logit, total
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, slopes = ctx.saved_tensors
-        return *_gradients(grads[0], slopes, hidden, weight, bias), None, None, None
+        hidden, weight, bias, words, slot, touched, total = ctx.saved_tensors
+        drawn = len(touched) - len(hidden)
+        own, grad = (each.float().contiguous() for each in grads)
+        of_hidden = torch.empty_like(hidden)
+        of_rows = hidden.new_empty(drawn, hidden.shape[1])
+        of_bias = own.new_empty(drawn)
+        for part, mine, block, logits in ctx.blocks:
+            found, sums = block.slopes(logits, words[part], slot[part], total[part], grad[part], own[part])
+            found = found.view(block.groups, -1, block.padded)
+            grouped = hidden[part].view(block.groups, -1, hidden.shape[1])
+            of_hidden[part] = product(found, block.rows).view(-1, hidden.shape[1])
+            of_rows[mine] = product(found.transpose(1, 2), grouped)[:, : block.k].reshape(-1, hidden.shape[1])
+            of_bias[mine] = sums[:, : block.k].reshape(-1)
+        left = touched[drawn:]
+        if len(hidden):
+            width = hidden.shape[1]
+            missed[(len(hidden),)](
+                of_hidden,
+                ctx.table,
+                own,
+                left,
+                width,
+                ctx.table.stride(0),
+                D=width,
+                NOWHERE=NOWHERE,
+                BD=width_of(width),
+            )
+        pieces = Piece(touched, of_rows, own, hidden, ctx.distinct), Piece(touched, of_bias, own, None, ctx.distinct)
+        of_weight = returned(pieces[0], weight, ctx.sparse, ctx.to[0])
+        if bias is not None:
+            bias = returned(pieces[1], bias, ctx.sparse, ctx.to[1])
+        return of_hidden, of_weight, bias, None, None, None
 
 
-class _LogSum(torch.autograd.Function):
+class _Whole(torch.autograd.Function):
+    """Sums over every word, a stretch of the vocabulary at a time; the gradient makes the logits again."""
+
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, shared: Shared
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, words: Tensor, kind: int, skip: bool
     ) -> Tensor:
-        parts, tops, _ = _launch(LOG_SUM, hidden, weight, bias, targets, shared)
-        lse = _joined(parts, tops)
-        ctx.save_for_backward(hidden, weight, bias, targets, lse)
-        ctx.shared = shared
-        return lse
+        table = half_of(weight, hidden.dtype)
+        totals, tops = [], []
+        for _, block in _stretches(hidden, table, bias, kind, skip):
+            total, top = hidden.new_empty(2, len(hidden), dtype=torch.float32)
+            block.sums(block.logits(hidden), words, total, top)
+            totals.append(total)
+            tops.append(top)
+        total = torch.stack(totals)
+        if kind >= LOG_SUM:
+            top = torch.stack(tops)
+            highest = top.amax(0)
+            total = highest + (total * (top - highest).exp()).sum(0).log()
+        else:
+            total = total.sum(0)
+        ctx.save_for_backward(hidden, weight, bias, words, total)
+        ctx.table, ctx.kind, ctx.skip = table, kind, skip
+        return total
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, targets, lse = ctx.saved_tensors
-        _, _, slopes = _launch(SLOPE_OF_LOG_SUM, hidden, weight, bias, targets, ctx.shared, lse=lse, store=True)
-        return *_gradients(grads[0], slopes, hidden, weight, bias), None, None
+        hidden, weight, bias, words, total = ctx.saved_tensors
+        grad = grads[0].float().contiguous()
+        of_hidden = torch.zeros_like(hidden, dtype=torch.float32)
+        of_weight, of_bias = torch.empty_like(weight), None if bias is None else torch.empty_like(bias)
+        nowhere, none = words.new_full((len(hidden),), -1, dtype=torch.int32), torch.zeros_like(grad)
+        for columns, block in _stretches(hidden, ctx.table, bias, ctx.kind, ctx.skip):
+            found, sums = block.slopes(block.logits(hidden), words, nowhere, total, grad, none)
+            of_hidden += found @ block.rows[0]
+            of_weight[columns] = (found.T @ hidden)[: block.k]
+            if of_bias is not None:
+                of_bias[columns] = sums[0, : block.k]
+        return of_hidden.to(hidden.dtype), of_weight, of_bias, None, None, None
 
 
-def _joined(parts: Tensor, tops: Tensor) -> Tensor:
-    """log of the sum of parts exp(tops); a sum of nothing is plain's stand-in for -inf."""
-    top = tops.amax(0)
-    return (top + (parts * (tops - top).exp()).sum(0).log()).clamp(min=plain.ABSENT)
+def _stretches(
+    hidden: Tensor, table: Tensor, bias: Tensor | None, kind: int, skip: bool
+) -> Iterator[tuple[slice, Block]]:
+    every = torch.arange(len(table), dtype=torch.int32, device=hidden.device)
+    touched = torch.empty_like(every)
+    for first in range(0, len(table), STRETCH):
+        ids = every[first : first + STRETCH][None]
+        columns = Columns(kind, ids, (0, len(hidden)), True, skip)
+        yield slice(first, first + STRETCH), Block(columns, table, bias, hidden.dtype, touched)
 
 
 def cast(tensor: Tensor, like: Tensor) -> Tensor:
@@ -151,92 +158,42 @@ def cast(tensor: Tensor, like: Tensor) -> Tensor:
     return tensor.to(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else like.dtype)
 
 
-def _by_groups(
-    run: Callable[..., Tensor],
-    hidden: Tensor,
-    output: Table,
-    sample: Drawn,
-    targets: Tensor,
-    numbers: dict[str, Tensor | None],
-    skip: bool,
-) -> Tensor:
-    """`run` for every group of positions, on its rows of the table."""
-    if sample.bounds is None:
-        raise ValueError("the fused sums need a draw that positions share; take impl = 'auto' for one per position")
-    weights, biases = output.rows(sample.ids)
-    low = getattr(sample, "low", None)
-    found = []
-    for group, (first, last) in enumerate(pairwise(sample.bounds)):
-        here = {name: None if each is None else each[group] for name, each in numbers.items()}
-        shared = Shared(sample.ids[group], None if low is None else low[group].contiguous(), **here, skip=skip)
-        bias = None if biases is None else biases[group]
-        part = cast(hidden[first:last], hidden).contiguous()
-        found.append(run(part, cast(weights[group], hidden), bias, targets[first:last].contiguous(), shared))
-    return torch.cat(found)
-
-
-def weighted_sum(
+def target_and_sum(
     kind: int,
     hidden: Tensor,
     output: Table,
-    sample: Drawn,
-    targets: Tensor,
+    sample: Drawn | None,
+    words: Tensor,
     *,
     shift: Tensor | None = None,
     scale: Tensor | None = None,
     skip: bool = False,
     most: int = MOST,
-) -> Tensor:
-    """sum_k scale_k value(logit_nk - shift_k) -> [N]"""
+) -> tuple[Tensor, Tensor]:
+    """The targets' logits [N], and sum_k scale_k value(logit_nk - shift_k), or log sum_k exp(logit_nk - shift_k) [N]"""
+    if sample is None:
+        total = _Whole.apply(
+            cast(hidden, hidden).contiguous(), output.weight, output.bias, words.contiguous(), kind, skip
+        )
+        return output.logit(hidden, words), total
+    if sample.bounds is None:
+        raise ValueError("the fused sums need a draw that positions share; take impl = 'auto' for one per position")
+    numbers = {"low": getattr(sample, "low", None), "shift": shift, "scale": scale}
+    given = {name: None if each is None else each.contiguous() for name, each in numbers.items()}
+    rising = getattr(sample, "rising", False)
+    columns = Columns(kind, sample.ids.contiguous(), sample.bounds, rising, skip, **given)
+    sparse = bool(getattr(output, "sparse", False))
+    hidden = cast(hidden, hidden).contiguous()
+    return _Joint.apply(hidden, output.weight, output.bias, words.contiguous(), columns, sparse)
 
-    def run(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, shared: Shared) -> Tensor:
-        return _Sum.apply(hidden, weight, bias, targets, shared, kind)
 
-    return _by_groups(run, hidden, output, sample, targets, {"shift": shift, "scale": scale}, skip)
-
-
-softplus_sum = partial(weighted_sum, SOFTPLUS)
-exp_sum = partial(weighted_sum, EXP)
-
-
-def log_sum_exp(
-    hidden: Tensor,
-    output: Table,
-    sample: Drawn,
-    targets: Tensor,
-    *,
-    shift: Tensor | None = None,
-    skip: bool = False,
-    most: int = MOST,
-) -> Tensor:
-    """log sum_k exp(logit_nk - shift_k) -> [N]"""
-    return _by_groups(_LogSum.apply, hidden, output, sample, targets, {"shift": shift, "scale": None}, skip)
+softplus_sum = partial(target_and_sum, SOFTPLUS)
+exp_sum = partial(target_and_sum, EXP)
+log_sum_exp = partial(target_and_sum, LOG_SUM)
 
 
 @torch.no_grad()
-def log_z(hidden: Tensor, weight: Tensor, bias: Tensor | None, link: int) -> Tensor:
+def log_z(hidden: Tensor, weight: Tensor, bias: Tensor | None, kind: int) -> Tensor:
     """log sum_c exp(link(logit_nc)) over every word -> [N], for evaluation: it has no gradient."""
-    hidden, weight = cast(hidden, hidden).contiguous(), cast(weight, hidden)
-    (n, width), words = hidden.shape, len(weight)
-    tiles = _tiles()
-    strip = 2 if INTERPRETED else 16
-    strips = triton.cdiv(words, tiles["BN"] * strip)
-    parts, tops = hidden.new_empty(2, strips, n, dtype=torch.float32)
-    every[(strips * triton.cdiv(n, tiles["BM"]),)](
-        hidden,
-        weight,
-        parts if bias is None else bias,
-        parts,
-        tops,
-        n,
-        words,
-        hidden.stride(0),
-        weight.stride(0),
-        D=width,
-        LINK=link,
-        HAS_BIAS=bias is not None,
-        STRIP=strip,
-        EXACT=hidden.dtype == torch.float32,
-        **tiles,
-    )
-    return _joined(parts, tops)
+    words = torch.empty(len(hidden), dtype=torch.int32, device=hidden.device)
+    return _Whole.apply(cast(hidden, hidden).contiguous(), weight, bias, words, kind, False)

@@ -1,4 +1,8 @@
-"""Triton kernels of fused.py. Pointers have capital letters; sizes that loops run over are known when compiling."""
+"""Triton kernels of fused.py. Pointers have capital letters; sizes that loops run over are known when compiling.
+
+Matrix products are cuBLAS's, at the limit; the kernels do what lies between: rows in, logits to sums, logits to slopes.
+Positions stand in G groups of N each, and each group has its own K columns, padded to P.
+"""
 
 import triton
 import triton.language as tl
@@ -6,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def _softplus(x):
-    """softplus and its slope, the sigmoid."""
+    """softplus and its slope, the sigmoid: log(1 + e) is a series where e is small, as it is for most words."""
     e = tl.exp(-tl.abs(x))
     r = 1.0 / (1.0 + e)
     series = e * (1.0 - e * (0.5 - e * (0.33333334 - 0.25 * e)))
@@ -15,106 +19,168 @@ def _softplus(x):
 
 
 @triton.jit
-def _logits(H, W, rows, columns, N, K, s_h, s_w, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, EXACT: tl.constexpr):  # noqa: E501  # fmt: skip
-    """A tile of hidden @ weight.T"""
+def gather(W, Bias, Ids, Shift, Rows, Offset, Touched, K, P, s_w, D: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_SHIFT: tl.constexpr, BD: tl.constexpr):  # noqa: E501  # fmt: skip
+    """One row of a group: the word's weight, bias - shift, and its id among the touched; padding is zero."""
+    group, k = tl.program_id(0) // P, tl.program_id(0) % P
+    there = k < K
+    here = group.to(tl.int64) * K + k
+    word = tl.load(Ids + here, mask=there, other=0).to(tl.int64)
+    offset = 0.0
+    if HAS_BIAS:
+        offset += tl.load(Bias + word, mask=there, other=0.0).to(tl.float32)
+    if HAS_SHIFT:
+        offset -= tl.load(Shift + here, mask=there, other=0.0).to(tl.float32)
+    tl.store(Offset + tl.program_id(0), offset)
+    tl.store(Touched + here, word.to(tl.int32), mask=there)
     d = tl.arange(0, BD)
-    h = H + tl.where(rows < N, rows, 0).to(tl.int64)[:, None] * s_h + d[None, :]
-    w = W + tl.where(columns < K, columns, 0).to(tl.int64)[None, :] * s_w + d[:, None]
-    tile = tl.zeros((BM, BN), dtype=tl.float32)
     for first in range(0, D, BD):
         inside = d < D - first
-        a = tl.load(h + first, mask=inside[None, :], other=0.0)
-        b = tl.load(w + first, mask=inside[:, None], other=0.0)
-        tile = tl.dot(a, b, tile, input_precision="ieee" if EXACT else "tf32")
-    return tile
+        row = tl.load(W + word * s_w + first + d, mask=inside & (k + 0 * d < K), other=0.0)
+        tl.store(Rows + tl.program_id(0).to(tl.int64) * D + first + d, row.to(Rows.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def sums(H, W, Bias, Ids, Low, Targets, Shift, Scale, Lse, Slopes, Parts, Tops, N, K, s_h, s_w, s_s, D: tl.constexpr, KIND: tl.constexpr, SKIP: tl.constexpr, HAS_LOW: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_SHIFT: tl.constexpr, HAS_SCALE: tl.constexpr, STORE: tl.constexpr, EXACT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr):  # noqa: E501  # fmt: skip
-    """One tile: its part of each position's sum, and its slopes."""
-    across = tl.cdiv(N, BM)
-    block = tl.program_id(0) // across  # neighbours share the tile of the weight
-    rows = (tl.program_id(0) % across) * BM + tl.arange(0, BM)
-    columns = block * BN + tl.arange(0, BN)
-    here, there = rows < N, columns < K
-    x = _logits(H, W, rows, columns, N, K, s_h, s_w, D, BM, BN, BD, EXACT)
+def targets(H, W, Bias, Targets, Ids, Logit, Slot, Touched, N, K, s_h, s_w, D: tl.constexpr, HAS_BIAS: tl.constexpr, RISING: tl.constexpr, STEPS: tl.constexpr, NOWHERE: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr):  # noqa: E501  # fmt: skip
+    """The targets' logits; where in its group's rising ids each target stands (-1: nowhere), and those that do not."""
+    group = tl.program_id(1)
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    here = rows < N
+    place = group.to(tl.int64) * N + rows
+    word = tl.load(Targets + place, mask=here, other=0).to(tl.int64)
+    d = tl.arange(0, BD)
+    logit = tl.zeros((BM,), tl.float32)
+    for first in range(0, D, BD):
+        inside = here[:, None] & (d < D - first)[None, :]
+        h = tl.load(H + place[:, None] * s_h + (first + d)[None, :], mask=inside, other=0.0).to(tl.float32)
+        w = tl.load(W + word[:, None] * s_w + (first + d)[None, :], mask=inside, other=0.0).to(tl.float32)
+        logit += tl.sum(h * w, 1)
     if HAS_BIAS:
-        x += tl.load(Bias + columns, mask=there, other=0.0).to(tl.float32)[None, :]
-    if HAS_SHIFT:
-        x -= tl.load(Shift + columns, mask=there, other=0.0)[None, :]
-    counts = here[:, None] & there[None, :]
-    if SKIP or HAS_LOW:
-        target = tl.load(Targets + rows, mask=here, other=-1)
-        if HAS_LOW:  # pairs: at a target in [low, first] the stand-in counts, elsewhere the first
-            half = K // 2
-            pair = tl.where(columns < half, columns, columns - half)
-            first = tl.load(Ids + pair, mask=there, other=0)
-            low = tl.load(Low + pair, mask=there, other=0)
-            turned = (low[None, :] <= target[:, None]) & (target[:, None] <= first[None, :])
-            counts = counts & (turned == (columns >= half)[None, :])
-        else:
-            ids = tl.load(Ids + columns, mask=there, other=-2)
-            counts = counts & (ids[None, :] != target[:, None])
-    if KIND == 3:  # LOG_SUM: the largest of the tile, and the sum behind it
-        x = tl.where(counts, x, -1e30)
-        top = tl.max(x, 1)
-        tl.store(Tops + block.to(tl.int64) * N + rows, top, mask=here)
-        value = tl.exp(x - top[:, None])
-        tl.store(Parts + block.to(tl.int64) * N + rows, tl.sum(tl.where(counts, value, 0.0), 1), mask=here)
+        logit += tl.load(Bias + word, mask=here, other=0.0).to(tl.float32)
+    tl.store(Logit + place, logit, mask=here)
+    if RISING:
+        low, high = tl.zeros((BM,), tl.int32), tl.zeros((BM,), tl.int32) + K  # the first id not below the target
+        for _ in range(STEPS):
+            middle = (low + high) // 2
+            below = tl.load(Ids + group.to(tl.int64) * K + middle, mask=low < high, other=0).to(tl.int64) < word
+            moves = low < high
+            low = tl.where(moves & below, middle + 1, low)
+            high = tl.where(moves & ~below, middle, high)
+        found = tl.load(Ids + group.to(tl.int64) * K + low, mask=low < K, other=-1).to(tl.int64) == word
+        slot = tl.where(found, low, -1)
     else:
-        if KIND == 0:
-            value, slope = _softplus(x)
-        elif KIND == 1:
-            slope = tl.exp(tl.minimum(x, 0.0))
-            value = tl.where(x > 0.0, 1.0 + x, slope)
-        else:
-            slope = tl.exp(x - tl.load(Lse + rows, mask=here, other=0.0)[:, None])
-            value = slope
-        if HAS_SCALE:
-            scale = tl.load(Scale + columns, mask=there, other=0.0)[None, :]
-            value, slope = value * scale, slope * scale
-        if KIND != 2:
-            tl.store(Parts + block.to(tl.int64) * N + rows, tl.sum(tl.where(counts, value, 0.0), 1), mask=here)
-        if STORE:
-            place = Slopes + rows.to(tl.int64)[:, None] * s_s + columns[None, :]
-            tl.store(
-                place, tl.where(counts, slope, 0.0).to(Slopes.dtype.element_ty), mask=here[:, None] & there[None, :]
-            )
+        slot = tl.zeros((BM,), tl.int32) - 1
+    tl.store(Slot + place, slot, mask=here)
+    tl.store(Touched + place, tl.where(slot < 0, word, NOWHERE).to(tl.int32), mask=here)
 
 
 @triton.jit
-def every(H, W, Bias, Parts, Tops, N, C, s_h, s_w, D: tl.constexpr, LINK: tl.constexpr, HAS_BIAS: tl.constexpr, STRIP: tl.constexpr, EXACT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr):  # noqa: E501  # fmt: skip
-    """A strip of tiles of the whole vocabulary: its largest link and the sum behind it."""
-    across = tl.cdiv(N, BM)
-    strip = tl.program_id(0) // across
-    rows = (tl.program_id(0) % across) * BM + tl.arange(0, BM)
+def _counts(columns, target, here, there, Ids, Low, group, K, SKIP: tl.constexpr, HAS_LOW: tl.constexpr):
+    """Which columns count at which rows."""
+    counts = here[:, None] & there[None, :]
+    if HAS_LOW:  # pairs: at a target in [low, first] the stand-in counts, elsewhere the first
+        half = K // 2
+        pair = tl.where(columns < half, columns, columns - half)
+        first = tl.load(Ids + group * K + pair, mask=there, other=0).to(tl.int32)
+        low = tl.load(Low + group * half + pair, mask=there, other=0).to(tl.int32)
+        turned = (low[None, :] <= target[:, None]) & (target[:, None] <= first[None, :])
+        counts = counts & (turned == (columns >= half)[None, :])
+    elif SKIP:
+        ids = tl.load(Ids + group * K + columns, mask=there, other=-2).to(tl.int32)
+        counts = counts & (ids[None, :] != target[:, None])
+    return counts
+
+
+@triton.jit
+def values(L, Offset, Scale, Ids, Low, Targets, Sums, Tops, N, P, s_l, K: tl.constexpr, KIND: tl.constexpr, SKIP: tl.constexpr, HAS_LOW: tl.constexpr, HAS_SCALE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # noqa: E501  # fmt: skip
+    """Each position's sum over its K logits; for LOG_SUM the largest of them, and the sum behind it."""
+    group = tl.program_id(1).to(tl.int64)
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    here = rows < N
+    place = group * N + rows
+    target = tl.load(Targets + place, mask=here, other=-1).to(tl.int32)
     top = tl.full((BM,), -1e30, tl.float32)
     total = tl.zeros((BM,), tl.float32)
-    for block in range(STRIP):
-        columns = (strip * STRIP + block) * BN + tl.arange(0, BN)
-        x = _logits(H, W, rows, columns, N, C, s_h, s_w, D, BM, BN, BD, EXACT)
-        if HAS_BIAS:
-            x += tl.load(Bias + columns, mask=columns < C, other=0.0).to(tl.float32)[None, :]
-        if LINK == 1:
-            x = -_softplus(-x)[0]
-        x = tl.where((columns < C)[None, :], x, -1e30)
-        higher = tl.maximum(top, tl.max(x, 1))
-        total = total * tl.exp(top - higher) + tl.sum(tl.exp(x - higher[:, None]), 1)
-        top = higher
-    tl.store(Tops + strip.to(tl.int64) * N + rows, top, mask=rows < N)
-    tl.store(Parts + strip.to(tl.int64) * N + rows, total, mask=rows < N)
+    terms = tl.zeros((BM, BN), tl.float32)
+    for first in range(0, K, BN):
+        columns = first + tl.arange(0, BN)
+        there = columns < K
+        counts = _counts(columns, target, here, there, Ids, Low, group, K, SKIP, HAS_LOW)
+        x = tl.load(L + place[:, None] * s_l + columns[None, :], mask=here[:, None] & there[None, :], other=0.0)
+        x = x.to(tl.float32) + tl.load(Offset + group * P + columns, mask=there, other=0.0)[None, :]
+        if KIND >= 2:  # LOG_SUM, LOG_SIGMOIDS
+            if KIND == 3:
+                x = -_softplus(-x)[0]
+            x = tl.where(counts, x, -1e30)
+            higher = tl.maximum(top, tl.max(x, 1))
+            behind = tl.where(counts, tl.exp(x - higher[:, None]), 0.0)
+            total = total * tl.exp(top - higher) + tl.sum(behind, 1)
+            top = higher
+        else:
+            if KIND == 0:
+                value = _softplus(x)[0]
+            else:
+                value = tl.where(x > 0.0, 1.0 + x, tl.exp(tl.minimum(x, 0.0)))
+            if HAS_SCALE:
+                value *= tl.load(Scale + group * K + columns, mask=there, other=0.0).to(tl.float32)[None, :]
+            terms += tl.where(counts, value, 0.0)
+    if KIND >= 2:
+        tl.store(Tops + place, top, mask=here)
+        tl.store(Sums + place, total, mask=here)
+    else:
+        tl.store(Sums + place, tl.sum(terms, 1), mask=here)
 
 
 @triton.jit
-def column_sums(Slopes, Grad, Parts, N, K, s_s, STRIP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    """sum_n grad_n slopes_nk over a strip of positions, in float32: the bias's gradient."""
+def slopes(L, Offset, Scale, Ids, Low, Targets, Slot, Lse, Grad, Own, Slopes, Parts, N, K, P, s_l, KIND: tl.constexpr, SKIP: tl.constexpr, HAS_LOW: tl.constexpr, HAS_SCALE: tl.constexpr, STRIP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # noqa: E501  # fmt: skip
+    """Gradients of a strip of logits, a target's own at its slot, and their sums by column, which are the bias's."""
+    group = tl.program_id(2).to(tl.int64)
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
-    strip = tl.program_id(1)
-    total = tl.zeros((BN,), tl.float32)
+    there = columns < K
+    offset = tl.load(Offset + group * P + columns, mask=there, other=0.0)
+    if HAS_SCALE:
+        scale = tl.load(Scale + group * K + columns, mask=there, other=0.0).to(tl.float32)
+    total = tl.zeros((BM, BN), tl.float32)
     for block in range(STRIP):
-        rows = (strip * STRIP + block) * BM + tl.arange(0, BM)
-        place = Slopes + rows.to(tl.int64)[:, None] * s_s + columns[None, :]
-        slopes = tl.load(place, mask=(rows < N)[:, None] & (columns < K)[None, :], other=0.0).to(tl.float32)
-        grad = tl.load(Grad + rows, mask=rows < N, other=0.0)
-        total += tl.sum(slopes * grad[:, None], 0)
-    tl.store(Parts + strip.to(tl.int64) * K + columns, total, mask=columns < K)
+        rows = (tl.program_id(1) * STRIP + block) * BM + tl.arange(0, BM)
+        here = rows < N
+        place = group * N + rows
+        target = tl.load(Targets + place, mask=here, other=-1).to(tl.int32)
+        counts = _counts(columns, target, here, there, Ids, Low, group, K, SKIP, HAS_LOW)
+        x = tl.load(L + place[:, None] * s_l + columns[None, :], mask=here[:, None] & there[None, :], other=0.0)
+        x = x.to(tl.float32) + offset[None, :]
+        if KIND == 0:
+            slope = _softplus(x)[1]
+        elif KIND == 1:
+            slope = tl.exp(tl.minimum(x, 0.0))
+        else:
+            slope = tl.exp(x - tl.load(Lse + place, mask=here, other=0.0)[:, None])
+        if HAS_SCALE:
+            slope *= scale[None, :]
+        slope = tl.where(counts, slope * tl.load(Grad + place, mask=here, other=0.0)[:, None], 0.0)
+        slot = tl.load(Slot + place, mask=here, other=-1)
+        own = tl.load(Own + place, mask=here, other=0.0)
+        slope += tl.where(columns[None, :] == slot[:, None], own[:, None], 0.0)
+        total += slope
+        tl.store(
+            Slopes + place[:, None] * P + columns[None, :],
+            slope.to(Slopes.dtype.element_ty),
+            mask=here[:, None] & (columns < P)[None, :],
+        )
+    part = (group * tl.num_programs(1) + tl.program_id(1)) * P + columns
+    tl.store(Parts + part, tl.sum(total, 0), mask=columns < P)
+
+
+@triton.jit
+def missed(GradHidden, W, Own, Touched, s_g, s_w, D: tl.constexpr, NOWHERE: tl.constexpr, BD: tl.constexpr):
+    """A target that no column stands for: its share of the hidden vector's gradient."""
+    row = tl.program_id(0).to(tl.int64)
+    word = tl.load(Touched + row).to(tl.int64)
+    if word != NOWHERE:
+        own = tl.load(Own + row)
+        d = tl.arange(0, BD)
+        for first in range(0, D, BD):
+            inside = d < D - first
+            place = GradHidden + row * s_g + first + d
+            w = tl.load(W + word * s_w + first + d, mask=inside, other=0.0).to(tl.float32)
+            grad = tl.load(place, mask=inside, other=0.0).to(tl.float32) + own * w
+            tl.store(place, grad.to(GradHidden.dtype.element_ty), mask=inside)

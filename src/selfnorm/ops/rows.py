@@ -1,29 +1,113 @@
-"""Taking rows of a table, with a gradient that is dense or holds these rows alone."""
+"""Taking rows of a table, and what comes back: a gradient that is dense, sparse (COO), or left for a row optimizer.
 
-from typing import Any
+A row optimizer hangs a list on its table (`expect`). The backward pass then leaves its pieces there, of fixed size and
+unmerged, and autograd itself gets nothing: no step waits for the host, and no [C, H] is written.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+NOWHERE = 2**31 - 1  # the id of an entry that counts nothing
 
-class _SparseRows(torch.autograd.Function):
+
+class Piece(NamedTuple):
+    """Gradients of rows: entry e is values[e] for e < A, then factor[e - A] outer[e - A]; ids may repeat."""
+
+    ids: Tensor  # [R]  or NOWHERE
+    values: Tensor  # [A, ...]
+    factor: Tensor | None = None  # [R - A]
+    outer: Tensor | None = None  # [R - A, ...]; None for a table of numbers: 1
+    distinct: bool = False  # the first A ids are distinct, and none of them comes again
+
+    def rows(self) -> Tensor:
+        """Every entry written out, in float32 at least: [R, ...]"""
+        values = self.values.to(torch.promote_types(self.values.dtype, torch.float32))
+        if self.factor is None:
+            return values
+        factor = self.factor.to(values.dtype)
+        outer = factor if self.outer is None else factor[:, None] * self.outer.to(values.dtype)
+        return torch.cat([values, outer])
+
+
+@dataclass
+class Half:
+    """A table's copy in half precision, for matrix products; a row optimizer keeps it up to date."""
+
+    copy: Tensor
+    version: int  # the table's, when all of it was last copied
+
+    def fresh(self, table: Tensor) -> Tensor:
+        if self.version != table._version:  # somebody else has written to the table
+            self.copy.copy_(table.detach())
+            self.version = table._version
+        return self.copy
+
+
+def expect(table: Tensor) -> list[Piece]:
+    """From now on the table's row gradients are left in this list."""
+    if not hasattr(table, "touched"):
+        table.touched = []  # type: ignore[attr-defined]
+    return table.touched  # type: ignore[attr-defined]
+
+
+def keep_half(table: Tensor) -> None:
+    """Keep a bfloat16 copy beside the table."""
+    table.half_copy = Half(table.detach().to(torch.bfloat16), table._version)  # type: ignore[attr-defined]
+
+
+def half_of(table: Tensor, dtype: torch.dtype) -> Tensor:
+    """The table to take rows for products in `dtype` from: its copy if there is one, else itself."""
+    half: Half | None = getattr(table, "half_copy", None)
+    return table.detach() if half is None or half.copy.dtype != dtype else half.fresh(table)
+
+
+def waiting(table: Tensor) -> list[Piece] | None:
+    return getattr(table, "touched", None)
+
+
+def returned(piece: Piece, like: Tensor, sparse: bool, to: list[Piece] | None) -> Tensor | None:
+    """The gradient that autograd gets for the table `like`; None where a row optimizer waits for the piece."""
+    if to is not None:
+        to.append(piece)
+        return None
+    rows, ids = piece.rows(), piece.ids.long()
+    if piece.factor is not None:
+        counts = ids != NOWHERE
+        ids, rows = ids.where(counts, 0), rows.where(counts.view(-1, *[1] * (rows.ndim - 1)), 0.0)
+    if sparse:
+        return torch.sparse_coo_tensor(ids[None], rows.to(like.dtype), like.shape, check_invariants=False)
+    return torch.zeros_like(like, dtype=rows.dtype).index_add_(0, ids, rows).to(like.dtype)
+
+
+class _Rows(torch.autograd.Function):
     """`nn.Embedding(sparse=True)` for tables of any rank: PyTorch's own has no sparse gradient for a bias."""
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, ids: Tensor) -> Tensor:
         ctx.save_for_backward(ids)
-        ctx.shape = table.shape
+        ctx.table, ctx.to = table.detach(), waiting(table)
         return table.index_select(0, ids.reshape(-1)).view(*ids.shape, *table.shape[1:])
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None]:
         (ids,) = ctx.saved_tensors
-        values = grads[0].reshape(-1, *ctx.shape[1:])
-        return torch.sparse_coo_tensor(ids.reshape(1, -1), values, ctx.shape, check_invariants=False), None
+        values = grads[0].reshape(-1, *ctx.table.shape[1:])
+        return returned(Piece(ids.reshape(-1), values), ctx.table, True, ctx.to), None
 
 
 def take(table: Tensor, ids: Tensor, sparse: bool = False) -> Tensor:
-    """table[ids]; with `sparse` the gradient is a COO tensor of these rows, duplicates not merged."""
+    """table[ids]; with `sparse` the gradient holds these rows alone, duplicates not merged."""
     if sparse:
-        return _SparseRows.apply(table, ids)
+        return _Rows.apply(table, ids)
     return table.index_select(0, ids.reshape(-1)).view(*ids.shape, *table.shape[1:])
+
+
+def merged(pieces: list[Piece]) -> tuple[Tensor, Tensor]:
+    """Each touched row once: its id [U] and the sum of its gradients [U, ...]; waits for the host on a GPU."""
+    ids, rows = torch.cat([piece.ids.long() for piece in pieces]), torch.cat([piece.rows() for piece in pieces])
+    counts = ids != NOWHERE
+    unique, place = ids[counts].unique(return_inverse=True)
+    return unique, rows.new_zeros(len(unique), *rows.shape[1:]).index_add_(0, place, rows[counts])

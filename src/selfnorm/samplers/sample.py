@@ -22,6 +22,7 @@ class Sample:
     )
     low: Tensor | None = None  # [G, K / 2]
     left: Tensor | None = None  # [N]  noise left when the target is taken out: E at a position is expected / left
+    rising: bool = False  # each row of ids rises, and holds none twice
 
     def absent(self, targets: Tensor, row: int | slice, skip: bool) -> Tensor | None:
         """Which of the ids do not count at which of these positions: [n, K], None when all count."""

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from selfnorm.noise import Noise
+from selfnorm.noise import LogUniform, Noise, Uniform
 from selfnorm.samplers.sample import Sample
 from selfnorm.samplers.shared import Shared
 
@@ -21,6 +21,7 @@ class Systematic(Shared):
         super().__init__(noise, k, groups, distinct=True)
         self.sure = self._solve()
         self.before = self._before(self.sure)
+        self.rising = isinstance(noise, LogUniform | Uniform)  # an id is its own rank
         self.rate = (k - self.sure) / (1 - self.before) if self.sure < k else 0.0  # lambda
 
     def draw(
@@ -35,7 +36,8 @@ class Systematic(Shared):
             else ranks[:0].expand(self.groups, 0)
         )
         ids = torch.cat([self.noise.ranked(ranks[: self.sure]).expand(self.groups, -1), tail], 1)
-        return Sample(ids, self.expected(ids), self.expected(targets), self.checked(targets, bounds))
+        bounds = self.checked(targets, bounds)
+        return Sample(ids, self.expected(ids), self.expected(targets), bounds, rising=self.rising)
 
     def expected(self, ids: Tensor) -> Tensor:
         prob = self.noise.prob(ids)

@@ -107,7 +107,8 @@ class Trainer:
         loss = losses.mean()
         loss.backward()
         scale = parts.schedule.scale(self.step, self.step / parts.batches.steps_per_epoch, parts.total)
-        norm, finite = parts.optimizer.step(loss.detach(), scale, settings.clip)
+        parts.optimizer.set_rate(scale)
+        norm, finite = parts.optimizer.step(loss.detach(), settings.clip)
         self.count(loss.detach(), norm, finite)
         return norm, hidden.detach()
 

@@ -1,0 +1,125 @@
+"""Triton kernels that walk over the touched rows of a table: their norm, and the optimizers' updates.
+
+Entries are sorted by id, so that those of one row follow each other: a run. The program at the start of a run sums it,
+in float32 and in the order of the entries, and all others of the run do nothing.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def ranks(Ids, Sorted, Order, R, A, SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """Sort the ids from A on by counting who comes before whom; equals stay in order, and the first A as they are."""
+    i = tl.program_id(0) * BM + tl.arange(0, BM)
+    here = i < R
+    mine = tl.load(Ids + i, mask=here, other=0)
+    rank = tl.zeros((BM,), tl.int32)
+    for first in range(0, SIZE, BN):
+        j = A + first + tl.arange(0, BN)
+        other = tl.load(Ids + j, mask=j < R, other=2147483647)
+        before = (other[None, :] < mine[:, None]) | ((other[None, :] == mine[:, None]) & (j[None, :] < i[:, None]))
+        rank += tl.sum(before.to(tl.int32), 1)
+    place = tl.where(i < A, i, A + rank)
+    tl.store(Sorted + place, mine, mask=here)
+    tl.store(Order + place, i, mask=here)
+
+
+@triton.jit
+def _entry(e, d, inside, Values, Factor, Outer, A, s_v, s_o, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr):
+    e = e.to(tl.int64)
+    if HAS_FACTOR:
+        row = tl.load(Values + e * s_v + d, mask=inside & (e + 0 * d < A), other=0.0).to(tl.float32)
+        factor = tl.load(Factor + e - A, mask=e >= A, other=0.0).to(tl.float32)
+        if HAS_OUTER:
+            row += factor * tl.load(Outer + (e - A) * s_o + d, mask=inside & (e + 0 * d >= A), other=0.0).to(tl.float32)
+        else:
+            row += factor
+        return row
+    else:
+        return tl.load(Values + e * s_v + d, mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _entries(e, alike, d, inside, Values, Factor, Outer, A, s_v, s_o, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr):  # noqa: E501  # fmt: skip
+    e = e.to(tl.int64)
+    both = alike[:, None] & inside[None, :]
+    place = Values + e[:, None] * s_v + d[None, :]
+    if HAS_FACTOR:
+        rows = tl.load(place, mask=both & (e < A)[:, None], other=0.0).to(tl.float32)
+        factor = tl.load(Factor + e - A, mask=alike & (e >= A), other=0.0).to(tl.float32)
+        if HAS_OUTER:
+            place = Outer + (e - A)[:, None] * s_o + d[None, :]
+            rows += factor[:, None] * tl.load(place, mask=both & (e >= A)[:, None], other=0.0).to(tl.float32)
+        else:
+            rows += factor[:, None]
+        return tl.sum(rows, 0)
+    else:
+        return tl.sum(tl.load(place, mask=both, other=0.0).to(tl.float32), 0)
+
+
+@triton.jit
+def _gradient(i, word, d, inside, Sorted, Order, Values, Factor, Outer, R, A, s_v, s_o, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr, BT: tl.constexpr):  # noqa: E501  # fmt: skip
+    """The sum of the run that starts at i."""
+    total = _entry(tl.load(Order + i), d, inside, Values, Factor, Outer, A, s_v, s_o, HAS_FACTOR, HAS_OUTER)
+    j = i + 1
+    goes_on = tl.load(Sorted + j, mask=j < R, other=-1) == word
+    while goes_on:
+        next = j + tl.arange(0, BT)
+        alike = tl.load(Sorted + next, mask=next < R, other=-1) == word
+        e = tl.load(Order + next, mask=alike, other=0)
+        total += _entries(e, alike, d, inside, Values, Factor, Outer, A, s_v, s_o, HAS_FACTOR, HAS_OUTER)
+        j += BT
+        goes_on = tl.load(Sorted + j, mask=j < R, other=-1) == word
+    return total
+
+
+@triton.jit
+def squares(Sorted, Order, Values, Factor, Outer, Parts, R, A, s_v, s_o, D, NOWHERE: tl.constexpr, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr):  # noqa: E501  # fmt: skip
+    """The square of a merged row's gradient, a stretch of it."""
+    i = tl.program_id(0)
+    word = tl.load(Sorted + i)
+    before = tl.load(Sorted + i - 1, mask=i > 0, other=-1)
+    part = Parts + i * tl.num_programs(1) + tl.program_id(1)
+    if (before != word) & (word != NOWHERE):
+        d = tl.program_id(1) * BD + tl.arange(0, BD)
+        inside = d < D
+        grad = _gradient(i, word, d, inside, Sorted, Order, Values, Factor, Outer, R, A, s_v, s_o, HAS_FACTOR, HAS_OUTER, BT)  # noqa: E501  # fmt: skip
+        grad = tl.where(inside, grad, 0.0)
+        tl.store(part, tl.sum(grad * grad, 0))
+    else:
+        tl.store(part, 0.0)
+
+
+@triton.jit
+def update(W, Half, First, Second, Sorted, Order, Values, Factor, Outer, Lr, Step, Shrink, Finite, R, A, s_v, s_o, D, beta1, beta2, eps, KIND: tl.constexpr, NOWHERE: tl.constexpr, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr, HAS_HALF: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr):  # noqa: E501  # fmt: skip
+    """One stretch of one row: W -= lr step(gradient). KIND: 0 SGD, 1 Adagrad, 2 Adam."""
+    i = tl.program_id(0)
+    word = tl.load(Sorted + i)
+    before = tl.load(Sorted + i - 1, mask=i > 0, other=-1)
+    if (before != word) & (word != NOWHERE) & (tl.load(Finite) != 0):
+        d = tl.program_id(1) * BD + tl.arange(0, BD)
+        inside = d < D
+        grad = _gradient(i, word, d, inside, Sorted, Order, Values, Factor, Outer, R, A, s_v, s_o, HAS_FACTOR, HAS_OUTER, BT)  # noqa: E501  # fmt: skip
+        grad *= tl.load(Shrink)
+        place = word.to(tl.int64) * D + d
+        move = grad
+        if KIND == 1:
+            total = tl.load(First + place, mask=inside, other=0.0) + grad * grad
+            tl.store(First + place, total, mask=inside)
+            move = grad / (tl.sqrt(total) + eps)
+        if KIND == 2:
+            step = tl.load(Step)
+            first = tl.load(First + place, mask=inside, other=0.0)
+            first += (1.0 - beta1) * (grad - first)
+            second = tl.load(Second + place, mask=inside, other=0.0)
+            second += (1.0 - beta2) * (grad * grad - second)
+            tl.store(First + place, first, mask=inside)
+            tl.store(Second + place, second, mask=inside)
+            one = 1.0 - tl.exp(step * tl.log(beta1))
+            two = 1.0 - tl.exp(step * tl.log(beta2))
+            move = (first / one) / (tl.sqrt(second / two) + eps)
+        weight = tl.load(W + place, mask=inside, other=0.0).to(tl.float32) - tl.load(Lr) * move
+        tl.store(W + place, weight.to(W.dtype.element_ty), mask=inside)
+        if HAS_HALF:
+            tl.store(Half + place, weight.to(Half.dtype.element_ty), mask=inside)

@@ -1,0 +1,156 @@
+"""One step on the touched rows of a table: the definition in PyTorch, and the same in Triton without a host sync.
+
+    sgd      w -= lr g
+    adagrad  a += g^2;  w -= lr g / (sqrt(a) + eps)
+    adam     m += (1 - beta1) (g - m);  v += (1 - beta2) (g^2 - v), when the row is touched, not at every step;
+             w -= lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
+
+g is the row's gradient, all its pieces summed, times `shrink`. Where `finite` is 0 nothing changes.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from selfnorm.ops.rows import NOWHERE, Half, Piece, merged
+
+SGD, ADAGRAD, ADAM = range(3)
+COUNTED = 12000  # ids up to which counting who comes before whom is faster than torch.sort
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a row moves; the numbers of Adam where it is Adam."""
+
+    kind: int
+    eps: float = 0.0
+    beta1: float = 0.0
+    beta2: float = 0.0
+
+
+@dataclass(frozen=True)
+class Scalars:
+    """Numbers on the device: learning rate, steps with this one, factor of the gradient, whether it is finite."""
+
+    lr: Tensor
+    step: Tensor
+    shrink: Tensor
+    finite: Tensor
+
+
+class PlainRows:
+    """The touched rows, each once."""
+
+    def __init__(self, pieces: list[Piece]) -> None:
+        self.ids, self.rows = merged(pieces)
+
+    def square(self) -> Tensor:
+        """The squared norm of the gradient."""
+        return self.rows.float().square().sum()
+
+    def update(self, table: Tensor, moments: list[Tensor], rule: Rule, scalars: Scalars) -> None:
+        if not bool(scalars.finite):
+            return
+        ids, grad = self.ids, self.rows.float() * scalars.shrink
+        if rule.kind == ADAGRAD:
+            (total,) = moments
+            total.index_add_(0, ids, grad * grad)
+            grad = grad / (total[ids].sqrt() + rule.eps)
+        elif rule.kind == ADAM:
+            first, second = (
+                moment[ids].lerp_(each, 1 - beta)
+                for moment, each, beta in zip(moments, (grad, grad * grad), (rule.beta1, rule.beta2))
+            )
+            for moment, new in zip(moments, (first, second)):
+                moment.index_copy_(0, ids, new)
+            one, two = (1 - beta**scalars.step for beta in (rule.beta1, rule.beta2))
+            grad = (first / one) / ((second / two).sqrt() + rule.eps)
+        table.index_add_(0, ids, (grad * -scalars.lr).to(table.dtype))
+
+
+class FusedRows:
+    """The entries in order of their ids: programs walk over the runs, nobody counts them."""
+
+    def __init__(self, pieces: list[Piece], order: tuple[Tensor, Tensor] | None = None) -> None:
+        self.piece = pieces[0] if len(pieces) == 1 else _joined(pieces)
+        self.order = order or sort(self.piece)
+
+    def square(self) -> Tensor:
+        import triton
+
+        from selfnorm.ops.row_kernels import squares
+
+        given, width = self._given()
+        parts = torch.empty(len(self.order[0]), triton.cdiv(width, _width(width)), device=self.piece.ids.device)
+        squares[parts.shape](
+            *self.order, *given, parts, *self._sizes(), NOWHERE=NOWHERE, **self._shape(), BD=_width(width)
+        )
+        return parts.sum()
+
+    def update(self, table: Tensor, moments: list[Tensor], rule: Rule, scalars: Scalars) -> None:
+        import triton
+
+        from selfnorm.ops.row_kernels import update
+
+        given, width = self._given()
+        half: Half | None = getattr(table, "half_copy", None)
+        first, second = [*moments, table, table][:2]
+        update[(len(self.order[0]), triton.cdiv(width, _width(width)))](
+            table,
+            table if half is None else half.fresh(table),
+            first,
+            second,
+            *self.order,
+            *given,
+            scalars.lr,
+            scalars.step,
+            scalars.shrink,
+            scalars.finite,
+            *self._sizes(),
+            rule.beta1,
+            rule.beta2,
+            rule.eps,
+            KIND=rule.kind,
+            NOWHERE=NOWHERE,
+            **self._shape(),
+            HAS_HALF=half is not None,
+            BD=_width(width),
+        )
+
+    def _given(self) -> tuple[tuple[Tensor, Tensor, Tensor], int]:
+        _, values, factor, outer, _ = self.piece
+        width = values.shape[1] if values.ndim > 1 else 1
+        return (values, values if factor is None else factor, values if outer is None else outer), width
+
+    def _sizes(self) -> tuple[int, ...]:
+        ids, values, _, outer, _ = self.piece
+        width = values.shape[1] if values.ndim > 1 else 1
+        return len(ids), len(values), values.stride(0), 0 if outer is None else outer.stride(0), width
+
+    def _shape(self) -> dict[str, Any]:
+        return {"HAS_FACTOR": self.piece.factor is not None, "HAS_OUTER": self.piece.outer is not None, "BT": 16}
+
+
+def sort(piece: Piece) -> tuple[Tensor, Tensor]:
+    """The ids in an order that brings equals together, and where each stood; equals stay in order."""
+    import triton
+
+    from selfnorm.ops.row_kernels import ranks
+
+    ids, first = piece.ids.to(torch.int32), len(piece.values) if piece.distinct else 0
+    size = len(ids) - first
+    if size > COUNTED:
+        return torch.sort(ids, stable=True)
+    found = torch.empty_like(ids), torch.empty_like(ids)
+    ranks[(triton.cdiv(len(ids), 32),)](ids, *found, len(ids), first, SIZE=size, BM=32, BN=128)
+    return found
+
+
+def _joined(pieces: list[Piece]) -> Piece:
+    return Piece(torch.cat([piece.ids for piece in pieces]), torch.cat([piece.rows() for piece in pieces]))
+
+
+def _width(size: int) -> int:
+    return max(16, min(1 << (size - 1).bit_length(), 1024))

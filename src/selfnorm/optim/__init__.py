@@ -1,0 +1,145 @@
+"""Optimizers and learning rates: dense and row-sparse gradients under one norm, one clip and one step.
+
+A step with a loss or gradient that is not finite changes nothing. On a GPU that is decided there, and learning rates
+are numbers there, so that no step waits for the host and a whole training step can be one CUDA graph.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from selfnorm.optim.rows import RowAdagrad, RowAdam, RowOptimizer, RowSGD
+from selfnorm.optim.schedules import SCHEDULES, Schedule
+from selfnorm.registry import named
+
+__all__ = [
+    "OPTIMIZERS",
+    "ROWS",
+    "SCHEDULES",
+    "Optimizer",
+    "RowAdagrad",
+    "RowAdam",
+    "RowOptimizer",
+    "RowSGD",
+    "Schedule",
+    "sibling",
+    "total_norm",
+]
+
+
+def adam(
+    parameters: list[nn.Parameter], lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-8
+) -> Any:
+    return torch.optim.Adam(
+        parameters, lr=lr, betas=(beta1, beta2), eps=eps, fused=True, capturable=_on_gpu(parameters)
+    )
+
+
+def adamw(
+    parameters: list[nn.Parameter],
+    lr: float = 1e-3,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    eps: float = 1e-8,
+    weight_decay: float = 0.01,
+) -> Any:
+    return torch.optim.AdamW(
+        parameters,
+        lr=lr,
+        betas=(beta1, beta2),
+        eps=eps,
+        weight_decay=weight_decay,
+        fused=True,
+        capturable=_on_gpu(parameters),
+    )
+
+
+def sgd(parameters: list[nn.Parameter], lr: float = 1.0, momentum: float = 0.0) -> Any:
+    return torch.optim.SGD(parameters, lr=lr, momentum=momentum, fused=True)
+
+
+def adagrad(parameters: list[nn.Parameter], lr: float = 0.1, eps: float = 1e-10) -> Any:
+    return torch.optim.Adagrad(parameters, lr=lr, eps=eps)
+
+
+OPTIMIZERS: dict[str, Callable[..., Any]] = {"adam": adam, "adamw": adamw, "sgd": sgd, "adagrad": adagrad}
+ROWS: dict[str, Callable[..., Any]] = {"adam": RowAdam, "sgd": RowSGD, "adagrad": RowAdagrad}  # their siblings for rows
+
+
+def sibling(name: str, rows: list[nn.Parameter], options: Mapping[str, Any]) -> RowOptimizer:
+    """The optimizer for tables with row-sparse gradients that goes with `name`."""
+    build = named("row-sparse optimizer", ROWS, name)
+    if options.get("momentum"):
+        raise ValueError("row-sparse tables take no momentum; set it to 0 or model.sparse to false")
+    return build(rows, **{key: value for key, value in options.items() if key != "momentum"})
+
+
+def _on_gpu(parameters: list[nn.Parameter]) -> bool:
+    return any(each.device.type == "cuda" for each in parameters)
+
+
+class Optimizer:
+    """A torch optimizer for the dense parameters, and its row-sparse sibling for the tables; they share their rate."""
+
+    def __init__(self, *parts: Any) -> None:
+        self.parts = parts
+        self.parameters = [each for part in parts for group in part.param_groups for each in group["params"]]
+        self.device = self.parameters[0].device
+        self.lr = self.rate = float(parts[0].param_groups[0]["lr"])  # the recipe's; schedules give shares of it
+        self.rates = torch.full((), self.lr, device=self.device)  # the same on the device
+
+    def set_rate(self, scale: float) -> None:
+        """Steps from now on are made at `scale` times the recipe's learning rate."""
+        self.rate = self.lr * scale
+        self.rates.fill_(self.rate)
+        for part in self.parts:
+            shared = isinstance(part, RowOptimizer) or (part.defaults.get("fused") and self.rates.device.type != "cpu")
+            for group in part.param_groups:
+                group["lr"] = self.rates if shared else self.rate
+
+    def step(self, loss: Tensor, clip: float | None = None) -> tuple[Tensor, Tensor]:
+        """One update; returns the gradient's norm, and whether all was finite."""
+        norm = self.norm()
+        finite = torch.isfinite(norm) & torch.isfinite(loss)
+        shrink = torch.clamp(clip / (norm + 1e-6), max=1.0) if clip else torch.ones_like(norm)
+        for part in self.parts:
+            if isinstance(part, RowOptimizer):
+                part.step(shrink=shrink, finite=finite)
+            elif part.defaults.get("fused") and norm.device.type != "cpu":
+                part.grad_scale, part.found_inf = 1 / shrink, 1.0 - finite.float()
+                part.step()
+            elif bool(finite):
+                for parameter in self.parameters:
+                    if parameter.grad is not None:
+                        parameter.grad.mul_(shrink)
+                part.step()
+        for parameter in self.parameters:
+            parameter.grad = None
+        return norm, finite
+
+    def norm(self) -> Tensor:
+        """The norm of all gradients together, the rows of a table merged first."""
+        grads = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        dense = [norm.float().square() for norm in torch._foreach_norm(grads)] if grads else []
+        rows = [part.square() for part in self.parts if isinstance(part, RowOptimizer)]
+        return torch.stack([*dense, *rows]).sum().sqrt()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The state of every parameter, by the number of its part, its own number and its key."""
+        return {
+            f"{part}.{number}.{key}": value if isinstance(value, Tensor) else torch.tensor(value)
+            for part, each in enumerate(self.parts)
+            for number, state in each.state_dict()["state"].items()
+            for key, value in state.items()
+        }
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        for part, each in enumerate(self.parts):
+            state: dict[int, dict[str, Any]] = {}
+            for name, value in tensors.items():
+                which, number, key = name.split(".")
+                if int(which) == part:
+                    state.setdefault(int(number), {})[key] = value
+            each.load_state_dict({"state": state, "param_groups": each.state_dict()["param_groups"]})

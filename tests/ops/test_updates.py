@@ -1,0 +1,105 @@
+"""Row updates: PyTorch's own optimizers judge the plain ones, the plain ones the kernels."""
+
+import pytest
+import torch
+
+from selfnorm.ops import ADAGRAD, ADAM, SGD, Rule, Scalars, expect, keep_half, take
+from selfnorm.ops.rows import NOWHERE, Piece, half_of, returned
+from selfnorm.ops.updates import FusedRows, PlainRows
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+PLACE = "cuda" if torch.cuda.is_available() else "cpu"
+C = 60
+RULES = {"sgd": Rule(SGD), "adagrad": Rule(ADAGRAD, 1e-10), "adam": Rule(ADAM, 1e-8, 0.9, 0.99)}
+MOMENTS = {"sgd": 0, "adagrad": 1, "adam": 2}
+
+
+def piece(width, entries=40, own=30, seed=0, dtype=torch.float32):
+    """Entries with many copies (a run of 20 and more), some that count nothing, some as factor x vector."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, C // 4, (entries + own,), generator=generator).int()
+    ids[5:28] = 3
+    ids[0] = NOWHERE
+    ids[entries + 2 :][:1] = NOWHERE
+    shape = (width,) if width else ()
+    values = torch.randn(entries, *shape, generator=generator).to(dtype)
+    factor = torch.randn(own, generator=generator) if own else None
+    outer = torch.randn(own, *shape, generator=generator).to(dtype) if own and width else None
+    if not own:
+        ids = ids[:entries]
+    on = [None if each is None else each.to(PLACE) for each in (ids, values, factor, outer)]
+    return Piece(*on)
+
+
+def scalars(step=3.0, shrink=0.7, finite=1.0, lr=0.1):
+    return Scalars(*(torch.tensor(each, device=PLACE) for each in (lr, step, shrink, finite)))
+
+
+def tables(width, count, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    shape = (C, width) if width else (C,)
+    return [torch.rand(shape, generator=generator).to(PLACE) for _ in range(1 + count)]
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize(("width", "own"), [(24, 30), (24, 0), (0, 30), (0, 0), (1030, 5)], ids=str)
+def test_the_kernels_move_rows_as_plain_does(name, width, own):
+    pieces = [piece(width, own=own)]
+    fast, slow = FusedRows(pieces), PlainRows(pieces)
+    torch.testing.assert_close(fast.square(), slow.square(), rtol=1e-5, atol=0)
+    results = []
+    for rows in (fast, slow):
+        table, *moments = tables(width, MOMENTS[name])
+        rows.update(table, moments, RULES[name], scalars())
+        results.append([table, *moments])
+    for one, other in zip(*results):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    assert not torch.equal(results[0][0], tables(width, 0)[0])
+
+
+@pytest.mark.parametrize("rows", [PlainRows, FusedRows])
+def test_a_step_that_is_not_finite_changes_nothing(rows):
+    table, *moments = tables(24, 2)
+    rows([piece(24)]).update(table, moments, RULES["adam"], scalars(finite=0.0))
+    for found, before in zip([table, *moments], tables(24, 2)):
+        assert torch.equal(found, before)
+
+
+def test_several_pieces_are_one_gradient():
+    several = [piece(24), piece(24, seed=5), piece(24, own=0, seed=6)]
+    torch.testing.assert_close(FusedRows(several).square(), PlainRows(several).square(), rtol=1e-5, atol=0)
+
+
+def test_the_copy_in_half_precision_follows():
+    (table,) = tables(24, 0)
+    keep_half(table)
+    FusedRows([piece(24)]).update(table, [], RULES["sgd"], scalars())
+    exact = PLACE == "cuda"  # the interpreter cuts where a GPU rounds
+    tolerance = {"rtol": 0 if exact else 2**-7, "atol": 0}
+    torch.testing.assert_close(half_of(table, torch.bfloat16), table.bfloat16(), **tolerance)
+    assert half_of(table, torch.float32).dtype == torch.float32
+    table.mul_(2)  # somebody else writes: the copy is made anew
+    assert torch.equal(half_of(table, torch.bfloat16), table.bfloat16())
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_autograd_gets_what_the_entries_say(sparse):
+    made = piece(24)
+    found = returned(made, torch.zeros(C, 24, device=PLACE), sparse, None)
+    truth = torch.zeros(C, 24, device=PLACE)
+    for word, row in zip(made.ids.tolist(), made.rows()):
+        if word != NOWHERE:
+            truth[word] += row
+    torch.testing.assert_close(found.to_dense(), truth)
+    assert found.is_sparse == sparse
+
+
+def test_pieces_are_left_where_an_optimizer_waits():
+    table = torch.nn.Parameter(torch.randn(C, 4, device=PLACE))
+    pieces = expect(table)
+    ids = torch.tensor([[1, 2], [1, 5]], device=PLACE)
+    (take(table, ids, sparse=True) * 2).sum().backward()
+    assert table.grad is None
+    assert torch.equal(pieces[0].ids, ids.flatten())
+    assert torch.equal(pieces[0].values, torch.full((4, 4), 2.0, device=PLACE))
