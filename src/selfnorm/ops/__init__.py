@@ -39,6 +39,7 @@ __all__ = [
     "product",
     "softplus",
     "softplus_sum",
+    "systematic",
     "take",
     "touched_rows",
     "wide",
@@ -91,6 +92,23 @@ def touched_rows(tables: list[list[Piece]]) -> list[PlainRows | FusedRows]:
             orders[id(ids)] = sort(pieces[0])
         found.append(FusedRows(pieces, orders.get(id(ids)) if len(pieces) == 1 else None))
     return found
+
+
+def systematic(
+    uniform: Tensor, targets: Tensor, numbers: tuple[float, float, float], sure: int, k: int, size: int, always: float
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """A systematic draw from log-uniform noise in one kernel (ops/draws.py); None where there is no such kernel."""
+    if targets.device.type != "cuda" or not _has_triton():
+        return None
+    from selfnorm.ops import draws
+
+    return draws.systematic(uniform, targets.contiguous(), _kept(numbers, targets.device), sure, k, size, always)
+
+
+@cache
+def _kept(numbers: tuple[float, ...], device: torch.device) -> Tensor:
+    """On the device once and for all: to bring them there at every step would wait for the host."""
+    return torch.tensor(numbers, dtype=torch.float64, device=device)
 
 
 def _both(

@@ -3,16 +3,19 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import torch
 import triton
 from torch import Tensor
 
+from selfnorm.ops import plain
 from selfnorm.ops.kernels import gather, slopes, targets, values
 from selfnorm.ops.rows import NOWHERE
 
 SOFTPLUS, EXP, LOG_SUM, LOG_SIGMOIDS = range(4)  # what a kernel makes of a logit
 INTERPRETED = bool(triton.knobs.runtime.interpret)
+ENOUGH = 1024  # programs that fill a GPU
 ALIGNED = 16  # columns of a group are padded to a multiple: cuBLAS is slow where rows are not aligned
 
 
@@ -41,14 +44,9 @@ class Columns:
             if last > first:
                 yield slice(first, last), replace(self, bounds=(first, last), **one)
 
-    def given(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Scale, ids and low for the kernels; ids stand for what is not there."""
-        some = self.ids
-        return (some if self.scale is None else self.scale), self.ids, (some if self.low is None else self.low)
-
 
 class Block:
-    """The columns of some groups, gathered: rows [G, P, H], offsets [G, P]; and what the kernels make of them."""
+    """The columns of some groups, gathered: rows [G, P, H], offsets and scales [2, G, P]; what kernels make of them."""
 
     def __init__(
         self, columns: Columns, table: Tensor, bias: Tensor | None, dtype: torch.dtype, touched: Tensor
@@ -56,22 +54,26 @@ class Block:
         groups, k = columns.ids.shape
         self.columns, self.groups, self.k = columns, groups, k
         self.padded = -(-k // ALIGNED) * ALIGNED
+        self.ids = touched[: groups * k]
         self.rows = table.new_empty(groups, self.padded, table.shape[1], dtype=dtype)
-        self.offset = table.new_empty(groups, self.padded, dtype=torch.float32)
+        self.numbers = table.new_empty(2, groups, self.padded, dtype=torch.float32)
+        some = self.numbers  # stands for what is not there
         gather[(groups * self.padded,)](
             table,
-            table if bias is None else bias,
+            some if bias is None else bias,
             columns.ids,
-            self.offset if columns.shift is None else columns.shift,
+            some if columns.shift is None else columns.shift,
+            some if columns.scale is None else columns.scale,
             self.rows,
-            self.offset,
-            touched,
+            self.numbers,
+            self.ids,
             k,
             self.padded,
             table.stride(0),
             D=table.shape[1],
             HAS_BIAS=bias is not None,
             HAS_SHIFT=columns.shift is not None,
+            HAS_SCALE=columns.scale is not None,
             BD=width_of(table.shape[1]),
         )
 
@@ -80,47 +82,50 @@ class Block:
         grouped = hidden.view(self.groups, -1, hidden.shape[1])
         return product(grouped, self.rows.transpose(1, 2)).view(len(hidden), self.padded)
 
-    def sums(self, logits: Tensor, words: Tensor, total: Tensor, top: Tensor) -> None:
-        scale, ids, low = self.columns.given()
+    def sums(self, logits: Tensor, words: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:
+        """Parts of each position's sum [parts, N], and of logarithms the largest terms that stand before them."""
         n = len(logits) // self.groups
-        tile = {"BM": 16, "BN": 32} if INTERPRETED else {"BM": 8, "BN": 512, "num_warps": 8}
-        values[(triton.cdiv(n, tile["BM"]), self.groups)](
+        tile = {"BM": 16, "BN": 32} if INTERPRETED else {"BM": 32, "BN": 128, "num_warps": 8}
+        down = triton.cdiv(n, tile["BM"]) * self.groups
+        parts = max(1, min(triton.cdiv(self.k, tile["BN"]), ENOUGH // down))
+        span = triton.cdiv(triton.cdiv(self.k, tile["BN"]), parts) * tile["BN"]
+        parts = triton.cdiv(self.k, span)
+        total, top = logits.new_empty(2, parts, len(logits), dtype=torch.float32)
+        values[(triton.cdiv(n, tile["BM"]), parts, self.groups)](
             logits,
-            self.offset,
-            scale,
-            ids,
-            low,
+            self.numbers,
+            self.ids,
+            self._low(),
             words,
+            slot,
             total,
             top,
             n,
             self.padded,
-            logits.stride(0),
+            SPAN=span,
             K=self.k,
-            KIND=self.columns.kind,
-            SKIP=self.columns.skip,
-            HAS_LOW=self.columns.low is not None,
-            HAS_SCALE=self.columns.scale is not None,
+            **self._kind(),
             **tile,
         )
+        return total, top
 
     def slopes(
         self, logits: Tensor, words: Tensor, slot: Tensor, lse: Tensor, grad: Tensor, own: Tensor
     ) -> tuple[Tensor, Tensor]:
         """d loss / d logit [N, P], a target's own gradient in its slot, and the sums of the columns [G, P]."""
-        scale, ids, low = self.columns.given()
         n = len(logits) // self.groups
-        strip = 2 if INTERPRETED else max(1, min(16, n * self.groups // 512))
-        tile = {"BM": 16, "BN": 32} if INTERPRETED else {"BM": 8, "BN": 512, "num_warps": 8}
-        strips = triton.cdiv(n, tile["BM"] * strip)
+        wide = 32 if INTERPRETED else width_of(self.padded, 512)
+        tile = {"BM": 16, "BN": 32} if INTERPRETED else {"BM": 4096 // wide, "BN": wide, "num_warps": 8}
+        down, across = triton.cdiv(n, tile["BM"]), triton.cdiv(self.padded, wide) * self.groups
+        strip = max(1, min(16, down * across // ENOUGH))
+        strips = triton.cdiv(down, strip)
         found = torch.empty_like(logits)
-        parts = self.offset.new_empty(self.groups, strips, self.padded)
-        slopes[(triton.cdiv(self.padded, tile["BN"]), strips, self.groups)](
+        parts = self.numbers.new_empty(self.groups, strips, self.padded)
+        slopes[(triton.cdiv(self.padded, wide), strips, self.groups)](
             logits,
-            self.offset,
-            scale,
-            ids,
-            low,
+            self.numbers,
+            self.ids,
+            self._low(),
             words,
             slot,
             lse,
@@ -131,23 +136,38 @@ class Block:
             n,
             self.k,
             self.padded,
-            logits.stride(0),
-            KIND=self.columns.kind,
-            SKIP=self.columns.skip,
-            HAS_LOW=self.columns.low is not None,
-            HAS_SCALE=self.columns.scale is not None,
             STRIP=strip,
+            **self._kind(),
             **tile,
         )
         return found, parts.sum(1)
+
+    def _low(self) -> Tensor:
+        return self.ids if self.columns.low is None else self.columns.low
+
+    def _kind(self) -> dict[str, Any]:
+        columns = self.columns
+        given = {"KIND": columns.kind, "RISING": columns.rising, "SKIP": columns.skip}
+        return given | {"HAS_LOW": columns.low is not None}
+
+
+def joined(kind: int, total: Tensor, top: Tensor) -> Tensor:
+    """The parts of a sum together; a logarithm of nothing is plain's stand-in for -inf."""
+    if kind < LOG_SUM:
+        return total[0] if len(total) == 1 else total.sum(0)
+    highest = top.amax(0)
+    return (highest + (total * (top - highest).exp()).sum(0).log()).clamp(min=plain.ABSENT)
 
 
 def width_of(size: int, most: int = 1024) -> int:
     return min(triton.next_power_of_2(size), most)
 
 
-def product(a: Tensor, b: Tensor) -> Tensor:
-    return torch.mm(a[0], b[0])[None] if len(a) == 1 else torch.bmm(a, b)
+def product(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+    """A matrix product for each group, into `out` where that is given."""
+    if len(a) == 1:
+        return torch.mm(a[0], b[0], out=None if out is None else out[0])[None]
+    return torch.bmm(a, b, out=out)
 
 
 def look_up(

@@ -18,17 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from selfnorm.ops import plain
-from selfnorm.ops.columns import (
-    EXP,
-    LOG_SUM,
-    SOFTPLUS,
-    Block,
-    Columns,
-    look_up,
-    product,
-    width_of,
-)
+from selfnorm.ops.columns import EXP, LOG_SUM, SOFTPLUS, Block, Columns, joined, look_up, product, width_of
 from selfnorm.ops.kernels import missed
 from selfnorm.ops.plain import MOST, Drawn, Table
 from selfnorm.ops.rows import NOWHERE, Piece, half_of, returned, waiting
@@ -47,17 +37,17 @@ class _Joint(torch.autograd.Function):
         table = half_of(weight, hidden.dtype)
         touched = torch.empty(drawn + n, dtype=torch.int32, device=hidden.device)
         slot = touched.new_empty(n)
-        logit, total, top = hidden.new_empty(3, n, dtype=torch.float32)
-        blocks, done = [], 0
+        logit = hidden.new_empty(n, dtype=torch.float32)
+        blocks, totals, done = [], [], 0
         for part, mine in columns.blocks():
-            block = Block(mine, table, bias, hidden.dtype, touched[done:])
+            drawn_here = slice(done, done + mine.ids.numel())
+            block = Block(mine, table, bias, hidden.dtype, touched[drawn_here])
             look_up(hidden[part], table, bias, words[part], mine, logit[part], slot[part], touched[drawn:][part])
             logits = block.logits(hidden[part])
-            block.sums(logits, words[part], total[part], top[part])
-            blocks.append((part, slice(done, done + mine.ids.numel()), block, logits))
-            done += mine.ids.numel()
-        if columns.kind == LOG_SUM:
-            total = (top + total.log()).clamp(min=plain.ABSENT)
+            totals.append(joined(columns.kind, *block.sums(logits, words[part], slot[part])))
+            blocks.append((part, drawn_here, block, logits))
+            done = drawn_here.stop
+        total = totals[0] if len(totals) == 1 else torch.cat(totals)
         ctx.save_for_backward(hidden, weight, bias, words, slot, touched, total)
         ctx.blocks, ctx.table, ctx.sparse = blocks, table, sparse
         ctx.distinct = columns.rising and len(columns.ids) == 1
@@ -67,36 +57,35 @@ class _Joint(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, words, slot, touched, total = ctx.saved_tensors
-        drawn = len(touched) - len(hidden)
+        drawn, width = len(touched) - len(hidden), hidden.shape[1]
         own, grad = (each.float().contiguous() for each in grads)
-        of_hidden = torch.empty_like(hidden)
-        of_rows = hidden.new_empty(drawn, hidden.shape[1])
-        of_bias = own.new_empty(drawn)
+        of_hidden, of_rows = torch.empty_like(hidden), hidden.new_empty(drawn, width)
+        of_bias = []
         for part, mine, block, logits in ctx.blocks:
             found, sums = block.slopes(logits, words[part], slot[part], total[part], grad[part], own[part])
             found = found.view(block.groups, -1, block.padded)
-            grouped = hidden[part].view(block.groups, -1, hidden.shape[1])
-            of_hidden[part] = product(found, block.rows).view(-1, hidden.shape[1])
-            of_rows[mine] = product(found.transpose(1, 2), grouped)[:, : block.k].reshape(-1, hidden.shape[1])
-            of_bias[mine] = sums[:, : block.k].reshape(-1)
-        left = touched[drawn:]
-        if len(hidden):
-            width = hidden.shape[1]
-            missed[(len(hidden),)](
-                of_hidden,
-                ctx.table,
-                own,
-                left,
-                width,
-                ctx.table.stride(0),
-                D=width,
-                NOWHERE=NOWHERE,
-                BD=width_of(width),
-            )
-        pieces = Piece(touched, of_rows, own, hidden, ctx.distinct), Piece(touched, of_bias, own, None, ctx.distinct)
-        of_weight = returned(pieces[0], weight, ctx.sparse, ctx.to[0])
+            grouped = hidden[part].view(block.groups, -1, width)
+            product(found, block.rows, out=of_hidden[part].view(grouped.shape))
+            if block.padded == block.k:
+                product(found.transpose(1, 2), grouped, out=of_rows[mine].view(block.rows.shape))
+            else:
+                of_rows[mine] = product(found.transpose(1, 2), grouped)[:, : block.k].reshape(-1, width)
+            of_bias.append(sums[:, : block.k].reshape(-1))
+        missed[(len(hidden),)](
+            of_hidden,
+            ctx.table,
+            own,
+            touched[drawn:],
+            width,
+            ctx.table.stride(0),
+            D=width,
+            NOWHERE=NOWHERE,
+            BD=width_of(width),
+        )
+        of_weight = returned(Piece(touched, of_rows, own, hidden, ctx.distinct), weight, ctx.sparse, ctx.to[0])
         if bias is not None:
-            bias = returned(pieces[1], bias, ctx.sparse, ctx.to[1])
+            sums = of_bias[0] if len(of_bias) == 1 else torch.cat(of_bias)
+            bias = returned(Piece(touched, sums, own, None, ctx.distinct), bias, ctx.sparse, ctx.to[1])
         return of_hidden, of_weight, bias, None, None, None
 
 
@@ -107,20 +96,10 @@ class _Whole(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, words: Tensor, kind: int, skip: bool
     ) -> Tensor:
-        table = half_of(weight, hidden.dtype)
-        totals, tops = [], []
-        for _, block in _stretches(hidden, table, bias, kind, skip):
-            total, top = hidden.new_empty(2, len(hidden), dtype=torch.float32)
-            block.sums(block.logits(hidden), words, total, top)
-            totals.append(total)
-            tops.append(top)
-        total = torch.stack(totals)
-        if kind >= LOG_SUM:
-            top = torch.stack(tops)
-            highest = top.amax(0)
-            total = highest + (total * (top - highest).exp()).sum(0).log()
-        else:
-            total = total.sum(0)
+        table, nowhere = half_of(weight, hidden.dtype), _nowhere(hidden)
+        blocks = (block for _, block in _stretches(hidden, table, bias, kind, skip))
+        found = [block.sums(block.logits(hidden), words, nowhere) for block in blocks]
+        total = joined(kind, *(torch.cat(parts) for parts in zip(*found)))
         ctx.save_for_backward(hidden, weight, bias, words, total)
         ctx.table, ctx.kind, ctx.skip = table, kind, skip
         return total
@@ -131,7 +110,7 @@ class _Whole(torch.autograd.Function):
         grad = grads[0].float().contiguous()
         of_hidden = torch.zeros_like(hidden, dtype=torch.float32)
         of_weight, of_bias = torch.empty_like(weight), None if bias is None else torch.empty_like(bias)
-        nowhere, none = words.new_full((len(hidden),), -1, dtype=torch.int32), torch.zeros_like(grad)
+        nowhere, none = _nowhere(hidden), torch.zeros_like(grad)
         for columns, block in _stretches(hidden, ctx.table, bias, ctx.kind, ctx.skip):
             found, sums = block.slopes(block.logits(hidden), words, nowhere, total, grad, none)
             of_hidden += found @ block.rows[0]
@@ -141,6 +120,11 @@ class _Whole(torch.autograd.Function):
         return of_hidden.to(hidden.dtype), of_weight, of_bias, None, None, None
 
 
+def _nowhere(hidden: Tensor) -> Tensor:
+    """No target has a column to itself: [N]"""
+    return torch.full((len(hidden),), -1, dtype=torch.int32, device=hidden.device)
+
+
 def _stretches(
     hidden: Tensor, table: Tensor, bias: Tensor | None, kind: int, skip: bool
 ) -> Iterator[tuple[slice, Block]]:
@@ -148,7 +132,7 @@ def _stretches(
     touched = torch.empty_like(every)
     for first in range(0, len(table), STRETCH):
         ids = every[first : first + STRETCH][None]
-        columns = Columns(kind, ids, (0, len(hidden)), True, skip)
+        columns = Columns(kind, ids, (0, len(hidden)), False, skip)
         yield slice(first, first + STRETCH), Block(columns, table, bias, hidden.dtype, touched)
 
 

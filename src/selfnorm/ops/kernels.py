@@ -10,17 +10,18 @@ import triton.language as tl
 
 @triton.jit
 def _softplus(x):
-    """softplus and its slope, the sigmoid: log(1 + e) is a series where e is small, as it is for most words."""
+    """softplus and its slope, the sigmoid: log(1 + e) / e is a polynomial, right for the smallest e to 3e-7."""
     e = tl.exp(-tl.abs(x))
+    p = 0.04337085 - 0.0083364975 * e
+    p = -0.2447047 + e * (0.17675494 + e * (-0.106677905 + e * p))
+    p = 0.99999976 + e * (-0.49997127 + e * (0.33271188 + e * p))
     r = 1.0 / (1.0 + e)
-    series = e * (1.0 - e * (0.5 - e * (0.33333334 - 0.25 * e)))
-    value = tl.maximum(x, 0.0) + tl.where(e < 0.03, series, tl.log(1.0 + e))
-    return value, tl.where(x >= 0.0, r, e * r)
+    return tl.maximum(x, 0.0) + e * p, tl.where(x >= 0.0, r, e * r)
 
 
 @triton.jit
-def gather(W, Bias, Ids, Shift, Rows, Offset, Touched, K, P, s_w, D: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_SHIFT: tl.constexpr, BD: tl.constexpr):  # noqa: E501  # fmt: skip
-    """One row of a group: the word's weight, bias - shift, and its id among the touched; padding is zero."""
+def gather(W, Bias, Ids, Shift, Scale, Rows, Numbers, Touched, K, P, s_w, D: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_SHIFT: tl.constexpr, HAS_SCALE: tl.constexpr, BD: tl.constexpr):  # noqa: E501  # fmt: skip
+    """One row of a group: the word's weight, bias - shift and scale, its id among the touched; padding is zero."""
     group, k = tl.program_id(0) // P, tl.program_id(0) % P
     there = k < K
     here = group.to(tl.int64) * K + k
@@ -30,7 +31,11 @@ def gather(W, Bias, Ids, Shift, Rows, Offset, Touched, K, P, s_w, D: tl.constexp
         offset += tl.load(Bias + word, mask=there, other=0.0).to(tl.float32)
     if HAS_SHIFT:
         offset -= tl.load(Shift + here, mask=there, other=0.0).to(tl.float32)
-    tl.store(Offset + tl.program_id(0), offset)
+    scale = 1.0
+    if HAS_SCALE:
+        scale = tl.load(Scale + here, mask=there, other=0.0).to(tl.float32)
+    tl.store(Numbers + tl.program_id(0), offset)
+    tl.store(Numbers + tl.num_programs(0) + tl.program_id(0), scale)
     tl.store(Touched + here, word.to(tl.int32), mask=there)
     d = tl.arange(0, BD)
     for first in range(0, D, BD):
@@ -74,39 +79,44 @@ def targets(H, W, Bias, Targets, Ids, Logit, Slot, Touched, N, K, s_h, s_w, D: t
 
 
 @triton.jit
-def _counts(columns, target, here, there, Ids, Low, group, K, SKIP: tl.constexpr, HAS_LOW: tl.constexpr):
+def _counts(columns, slot, target, here, there, Ids, Low, group, K, RISING: tl.constexpr, SKIP: tl.constexpr, HAS_LOW: tl.constexpr):  # noqa: E501  # fmt: skip
     """Which columns count at which rows."""
     counts = here[:, None] & there[None, :]
     if HAS_LOW:  # pairs: at a target in [low, first] the stand-in counts, elsewhere the first
         half = K // 2
         pair = tl.where(columns < half, columns, columns - half)
-        first = tl.load(Ids + group * K + pair, mask=there, other=0).to(tl.int32)
+        first = tl.load(Ids + group * K + pair, mask=there, other=0)
         low = tl.load(Low + group * half + pair, mask=there, other=0).to(tl.int32)
         turned = (low[None, :] <= target[:, None]) & (target[:, None] <= first[None, :])
         counts = counts & (turned == (columns >= half)[None, :])
     elif SKIP:
-        ids = tl.load(Ids + group * K + columns, mask=there, other=-2).to(tl.int32)
-        counts = counts & (ids[None, :] != target[:, None])
+        if RISING:
+            counts = counts & (columns[None, :] != slot[:, None])
+        else:
+            ids = tl.load(Ids + group * K + columns, mask=there, other=-2)
+            counts = counts & (ids[None, :] != target[:, None])
     return counts
 
 
 @triton.jit
-def values(L, Offset, Scale, Ids, Low, Targets, Sums, Tops, N, P, s_l, K: tl.constexpr, KIND: tl.constexpr, SKIP: tl.constexpr, HAS_LOW: tl.constexpr, HAS_SCALE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # noqa: E501  # fmt: skip
-    """Each position's sum over its K logits; for LOG_SUM the largest of them, and the sum behind it."""
-    group = tl.program_id(1).to(tl.int64)
+def values(L, Numbers, Ids, Low, Targets, Slot, Sums, Tops, N, P, SPAN: tl.constexpr, K: tl.constexpr, KIND: tl.constexpr, RISING: tl.constexpr, SKIP: tl.constexpr, HAS_LOW: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # noqa: E501  # fmt: skip
+    """Each position's sum over SPAN of its logits; for logarithms the largest of them, and the sum behind it."""
+    group = tl.program_id(2).to(tl.int64)
+    groups = tl.num_programs(2)
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     here = rows < N
     place = group * N + rows
     target = tl.load(Targets + place, mask=here, other=-1).to(tl.int32)
+    slot = tl.load(Slot + place, mask=here, other=-1)
     top = tl.full((BM,), -1e30, tl.float32)
     total = tl.zeros((BM,), tl.float32)
     terms = tl.zeros((BM, BN), tl.float32)
-    for first in range(0, K, BN):
-        columns = first + tl.arange(0, BN)
+    for first in range(0, SPAN, BN):
+        columns = tl.program_id(1) * SPAN + first + tl.arange(0, BN)
         there = columns < K
-        counts = _counts(columns, target, here, there, Ids, Low, group, K, SKIP, HAS_LOW)
-        x = tl.load(L + place[:, None] * s_l + columns[None, :], mask=here[:, None] & there[None, :], other=0.0)
-        x = x.to(tl.float32) + tl.load(Offset + group * P + columns, mask=there, other=0.0)[None, :]
+        counts = _counts(columns, slot, target, here, there, Ids, Low, group, K, RISING, SKIP, HAS_LOW)
+        x = tl.load(L + place[:, None] * P + columns[None, :], mask=here[:, None] & there[None, :], other=0.0)
+        x = x.to(tl.float32) + tl.load(Numbers + group * P + columns, mask=there, other=0.0)[None, :]
         if KIND >= 2:  # LOG_SUM, LOG_SIGMOIDS
             if KIND == 3:
                 x = -_softplus(-x)[0]
@@ -116,37 +126,37 @@ def values(L, Offset, Scale, Ids, Low, Targets, Sums, Tops, N, P, s_l, K: tl.con
             total = total * tl.exp(top - higher) + tl.sum(behind, 1)
             top = higher
         else:
-            if KIND == 0:
-                value = _softplus(x)[0]
-            else:
+            value = _softplus(x)[0]
+            if KIND == 1:
                 value = tl.where(x > 0.0, 1.0 + x, tl.exp(tl.minimum(x, 0.0)))
-            if HAS_SCALE:
-                value *= tl.load(Scale + group * K + columns, mask=there, other=0.0).to(tl.float32)[None, :]
+            value *= tl.load(Numbers + (groups + group) * P + columns, mask=there, other=0.0)[None, :]
             terms += tl.where(counts, value, 0.0)
+    out = tl.program_id(1).to(tl.int64) * groups * N + place
     if KIND >= 2:
-        tl.store(Tops + place, top, mask=here)
-        tl.store(Sums + place, total, mask=here)
+        tl.store(Tops + out, top, mask=here)
+        tl.store(Sums + out, total, mask=here)
     else:
-        tl.store(Sums + place, tl.sum(terms, 1), mask=here)
+        tl.store(Sums + out, tl.sum(terms, 1), mask=here)
 
 
 @triton.jit
-def slopes(L, Offset, Scale, Ids, Low, Targets, Slot, Lse, Grad, Own, Slopes, Parts, N, K, P, s_l, KIND: tl.constexpr, SKIP: tl.constexpr, HAS_LOW: tl.constexpr, HAS_SCALE: tl.constexpr, STRIP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # noqa: E501  # fmt: skip
+def slopes(L, Numbers, Ids, Low, Targets, Slot, Lse, Grad, Own, Slopes, Parts, N, K, P, KIND: tl.constexpr, RISING: tl.constexpr, SKIP: tl.constexpr, HAS_LOW: tl.constexpr, STRIP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # noqa: E501  # fmt: skip
     """Gradients of a strip of logits, a target's own at its slot, and their sums by column, which are the bias's."""
     group = tl.program_id(2).to(tl.int64)
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
     there = columns < K
-    offset = tl.load(Offset + group * P + columns, mask=there, other=0.0)
-    if HAS_SCALE:
-        scale = tl.load(Scale + group * K + columns, mask=there, other=0.0).to(tl.float32)
+    offset = tl.load(Numbers + group * P + columns, mask=there, other=0.0)
+    scale = tl.load(Numbers + (tl.num_programs(2) + group) * P + columns, mask=there, other=0.0)
     total = tl.zeros((BM, BN), tl.float32)
     for block in range(STRIP):
         rows = (tl.program_id(1) * STRIP + block) * BM + tl.arange(0, BM)
         here = rows < N
         place = group * N + rows
         target = tl.load(Targets + place, mask=here, other=-1).to(tl.int32)
-        counts = _counts(columns, target, here, there, Ids, Low, group, K, SKIP, HAS_LOW)
-        x = tl.load(L + place[:, None] * s_l + columns[None, :], mask=here[:, None] & there[None, :], other=0.0)
+        slot = tl.load(Slot + place, mask=here, other=-1)
+        grad = tl.load(Grad + place, mask=here, other=0.0)
+        counts = _counts(columns, slot, target, here, there, Ids, Low, group, K, RISING, SKIP, HAS_LOW)
+        x = tl.load(L + place[:, None] * P + columns[None, :], mask=here[:, None] & there[None, :], other=0.0)
         x = x.to(tl.float32) + offset[None, :]
         if KIND == 0:
             slope = _softplus(x)[1]
@@ -154,12 +164,10 @@ def slopes(L, Offset, Scale, Ids, Low, Targets, Slot, Lse, Grad, Own, Slopes, Pa
             slope = tl.exp(tl.minimum(x, 0.0))
         else:
             slope = tl.exp(x - tl.load(Lse + place, mask=here, other=0.0)[:, None])
-        if HAS_SCALE:
-            slope *= scale[None, :]
-        slope = tl.where(counts, slope * tl.load(Grad + place, mask=here, other=0.0)[:, None], 0.0)
-        slot = tl.load(Slot + place, mask=here, other=-1)
-        own = tl.load(Own + place, mask=here, other=0.0)
-        slope += tl.where(columns[None, :] == slot[:, None], own[:, None], 0.0)
+        slope = tl.where(counts, slope * scale[None, :] * grad[:, None], 0.0)
+        if RISING:
+            own = tl.load(Own + place, mask=here, other=0.0)
+            slope += tl.where(columns[None, :] == slot[:, None], own[:, None], 0.0)
         total += slope
         tl.store(
             Slopes + place[:, None] * P + columns[None, :],

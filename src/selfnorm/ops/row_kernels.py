@@ -14,12 +14,18 @@ def ranks(Ids, Sorted, Order, R, A, SIZE: tl.constexpr, BM: tl.constexpr, BN: tl
     i = tl.program_id(0) * BM + tl.arange(0, BM)
     here = i < R
     mine = tl.load(Ids + i, mask=here, other=0)
-    rank = tl.zeros((BM,), tl.int32)
+    count = tl.zeros((BM, BN), tl.int32)
     for first in range(0, SIZE, BN):
         j = A + first + tl.arange(0, BN)
         other = tl.load(Ids + j, mask=j < R, other=2147483647)
-        before = (other[None, :] < mine[:, None]) | ((other[None, :] == mine[:, None]) & (j[None, :] < i[:, None]))
-        rank += tl.sum(before.to(tl.int32), 1)
+        if A + first + BN <= tl.program_id(0) * BM:  # all of them stand before us
+            count += (other[None, :] <= mine[:, None]).to(tl.int32)
+        elif A + first >= (tl.program_id(0) + 1) * BM:
+            count += (other[None, :] < mine[:, None]).to(tl.int32)
+        else:
+            tie = (other[None, :] == mine[:, None]) & (j[None, :] < i[:, None])
+            count += ((other[None, :] < mine[:, None]) | tie).to(tl.int32)
+    rank = tl.sum(count, 1)
     place = tl.where(i < A, i, A + rank)
     tl.store(Sorted + place, mine, mask=here)
     tl.store(Order + place, i, mask=here)
@@ -75,12 +81,12 @@ def _gradient(i, word, d, inside, Sorted, Order, Values, Factor, Outer, R, A, s_
 
 
 @triton.jit
-def squares(Sorted, Order, Values, Factor, Outer, Parts, R, A, s_v, s_o, D, NOWHERE: tl.constexpr, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr):  # noqa: E501  # fmt: skip
-    """The square of a merged row's gradient, a stretch of it."""
-    i = tl.program_id(0)
+def squares(Sorted, Order, Values, Factor, Outer, Parts, R, A, s_v, s_o, D, FIRST, NOWHERE: tl.constexpr, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr):  # noqa: E501  # fmt: skip
+    """The square of a merged row's gradient, a stretch of it; from entry FIRST on."""
+    i = FIRST + tl.program_id(0)
     word = tl.load(Sorted + i)
     before = tl.load(Sorted + i - 1, mask=i > 0, other=-1)
-    part = Parts + i * tl.num_programs(1) + tl.program_id(1)
+    part = Parts + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
     if (before != word) & (word != NOWHERE):
         d = tl.program_id(1) * BD + tl.arange(0, BD)
         inside = d < D
@@ -100,26 +106,29 @@ def update(W, Half, First, Second, Sorted, Order, Values, Factor, Outer, Lr, Ste
     if (before != word) & (word != NOWHERE) & (tl.load(Finite) != 0):
         d = tl.program_id(1) * BD + tl.arange(0, BD)
         inside = d < D
+        place = word.to(tl.int64) * D + d
+        weight = tl.load(W + place, mask=inside, other=0.0).to(tl.float32)  # before the run: all loads at once
+        if KIND >= 1:
+            first = tl.load(First + place, mask=inside, other=0.0)
+        if KIND == 2:
+            second = tl.load(Second + place, mask=inside, other=0.0)
         grad = _gradient(i, word, d, inside, Sorted, Order, Values, Factor, Outer, R, A, s_v, s_o, HAS_FACTOR, HAS_OUTER, BT)  # noqa: E501  # fmt: skip
         grad *= tl.load(Shrink)
-        place = word.to(tl.int64) * D + d
         move = grad
         if KIND == 1:
-            total = tl.load(First + place, mask=inside, other=0.0) + grad * grad
+            total = first + grad * grad
             tl.store(First + place, total, mask=inside)
             move = grad / (tl.sqrt(total) + eps)
         if KIND == 2:
             step = tl.load(Step)
-            first = tl.load(First + place, mask=inside, other=0.0)
             first += (1.0 - beta1) * (grad - first)
-            second = tl.load(Second + place, mask=inside, other=0.0)
             second += (1.0 - beta2) * (grad * grad - second)
             tl.store(First + place, first, mask=inside)
             tl.store(Second + place, second, mask=inside)
             one = 1.0 - tl.exp(step * tl.log(beta1))
             two = 1.0 - tl.exp(step * tl.log(beta2))
             move = (first / one) / (tl.sqrt(second / two) + eps)
-        weight = tl.load(W + place, mask=inside, other=0.0).to(tl.float32) - tl.load(Lr) * move
+        weight -= tl.load(Lr) * move
         tl.store(W + place, weight.to(W.dtype.element_ty), mask=inside)
         if HAS_HALF:
             tl.store(Half + place, weight.to(Half.dtype.element_ty), mask=inside)

@@ -83,11 +83,13 @@ class FusedRows:
         from selfnorm.ops.row_kernels import squares
 
         given, width = self._given()
-        parts = torch.empty(len(self.order[0]), triton.cdiv(width, _width(width)), device=self.piece.ids.device)
-        squares[parts.shape](
-            *self.order, *given, parts, *self._sizes(), NOWHERE=NOWHERE, **self._shape(), BD=_width(width)
-        )
-        return parts.sum()
+        values, first = self.piece.values, len(self.piece.values) if self.piece.distinct else 0
+        parts = torch.empty(len(self.order[0]) - first, triton.cdiv(width, _width(width)), device=values.device)
+        sizes = *self._sizes(), first
+        if len(parts):
+            squares[parts.shape](*self.order, *given, parts, *sizes, NOWHERE=NOWHERE, **self._shape())
+        alone = torch.linalg.vector_norm(values[:first], dtype=torch.float32).square()  # rows that nobody else touches
+        return parts.sum() + alone if first else parts.sum()
 
     def update(self, table: Tensor, moments: list[Tensor], rule: Rule, scalars: Scalars) -> None:
         import triton
@@ -116,7 +118,6 @@ class FusedRows:
             NOWHERE=NOWHERE,
             **self._shape(),
             HAS_HALF=half is not None,
-            BD=_width(width),
         )
 
     def _given(self) -> tuple[tuple[Tensor, Tensor, Tensor], int]:
@@ -130,7 +131,9 @@ class FusedRows:
         return len(ids), len(values), values.stride(0), 0 if outer is None else outer.stride(0), width
 
     def _shape(self) -> dict[str, Any]:
-        return {"HAS_FACTOR": self.piece.factor is not None, "HAS_OUTER": self.piece.outer is not None, "BT": 16}
+        wide = _width(self._sizes()[-1])
+        shape = {"HAS_FACTOR": self.piece.factor is not None, "HAS_OUTER": self.piece.outer is not None}
+        return {**shape, "BT": 16, "BD": wide, "num_warps": max(1, wide // 256)}
 
 
 def sort(piece: Piece) -> tuple[Tensor, Tensor]:
@@ -153,4 +156,4 @@ def _joined(pieces: list[Piece]) -> Piece:
 
 
 def _width(size: int) -> int:
-    return max(16, min(1 << (size - 1).bit_length(), 1024))
+    return max(16, min(1 << (size - 1).bit_length(), 2048))

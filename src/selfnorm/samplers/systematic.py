@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from selfnorm.noise import LogUniform, Noise, Uniform
+from selfnorm.ops import systematic
 from selfnorm.samplers.sample import Sample
 from selfnorm.samplers.shared import Shared
 
@@ -28,6 +29,12 @@ class Systematic(Shared):
         self, targets: Tensor, generator: torch.Generator | None = None, bounds: tuple[int, ...] | None = None
     ) -> Sample:
         u = self.uniform(targets, generator, 1)
+        bounds = self.checked(targets, bounds)
+        if isinstance(self.noise, LogUniform) and self.rate:
+            numbers = self.before, self.rate, self.noise.log_total
+            found = systematic(u, targets, numbers, self.sure, self.k, self.noise.size, SURE)
+            if found is not None:
+                return Sample(*found, bounds, rising=True)
         ranks = torch.arange(self.k, device=targets.device)
         points = u + (ranks - self.sure)
         tail = (
@@ -36,7 +43,6 @@ class Systematic(Shared):
             else ranks[:0].expand(self.groups, 0)
         )
         ids = torch.cat([self.noise.ranked(ranks[: self.sure]).expand(self.groups, -1), tail], 1)
-        bounds = self.checked(targets, bounds)
         return Sample(ids, self.expected(ids), self.expected(targets), bounds, rising=self.rising)
 
     def expected(self, ids: Tensor) -> Tensor:
