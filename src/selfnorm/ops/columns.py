@@ -104,6 +104,7 @@ class Block:
             self.padded,
             SPAN=span,
             K=self.k,
+            EVEN=n % tile["BM"] == 0 and self.k % span == 0,
             **self._kind(),
             **tile,
         )
@@ -137,6 +138,8 @@ class Block:
             self.k,
             self.padded,
             STRIP=strip,
+            EVEN=n % (tile["BM"] * strip) == 0 and self.k % wide == 0,
+            QUICK=not INTERPRETED and logits.dtype == torch.bfloat16,
             **self._kind(),
             **tile,
         )

@@ -10,13 +10,22 @@ import triton.language as tl
 
 @triton.jit
 def _softplus(x):
-    """softplus and its slope, the sigmoid: log(1 + e) / e is a polynomial, right for the smallest e to 3e-7."""
+    """log(1 + exp(x)): of e = exp(-|x|), log(1 + e) / e is a polynomial, right for the smallest e to 3e-7."""
     e = tl.exp(-tl.abs(x))
     p = 0.04337085 - 0.0083364975 * e
     p = -0.2447047 + e * (0.17675494 + e * (-0.106677905 + e * p))
     p = 0.99999976 + e * (-0.49997127 + e * (0.33271188 + e * p))
-    r = 1.0 / (1.0 + e)
-    return tl.maximum(x, 0.0) + e * p, tl.where(x >= 0.0, r, e * r)
+    return tl.maximum(x, 0.0) + e * p
+
+
+@triton.jit
+def _sigmoid(x, QUICK: tl.constexpr):
+    e = tl.exp(-tl.abs(x))
+    if QUICK:  # one instruction where a division takes eight; off by one unit in the last place
+        r = tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [1.0 + e], tl.float32, is_pure=True, pack=1)
+    else:
+        r = 1.0 / (1.0 + e)
+    return tl.where(x >= 0.0, r, e * r)
 
 
 @triton.jit
@@ -79,27 +88,28 @@ def targets(H, W, Bias, Targets, Ids, Logit, Slot, Touched, N, K, s_h, s_w, D: t
 
 
 @triton.jit
-def _counts(columns, slot, target, here, there, Ids, Low, group, K, RISING: tl.constexpr, SKIP: tl.constexpr, HAS_LOW: tl.constexpr):  # noqa: E501  # fmt: skip
-    """Which columns count at which rows."""
-    counts = here[:, None] & there[None, :]
+def _masked(x, nothing, columns, slot, target, there, Ids, Low, group, K, RISING: tl.constexpr, SKIP: tl.constexpr, HAS_LOW: tl.constexpr, EVEN: tl.constexpr):  # noqa: E501  # fmt: skip
+    """The tile with `nothing` where a column does not count: beyond K, or at its target."""
+    if not EVEN:
+        x = tl.where(there[None, :], x, nothing)
     if HAS_LOW:  # pairs: at a target in [low, first] the stand-in counts, elsewhere the first
         half = K // 2
         pair = tl.where(columns < half, columns, columns - half)
         first = tl.load(Ids + group * K + pair, mask=there, other=0)
         low = tl.load(Low + group * half + pair, mask=there, other=0).to(tl.int32)
         turned = (low[None, :] <= target[:, None]) & (target[:, None] <= first[None, :])
-        counts = counts & (turned == (columns >= half)[None, :])
+        x = tl.where(turned == (columns >= half)[None, :], x, nothing)
     elif SKIP:
         if RISING:
-            counts = counts & (columns[None, :] != slot[:, None])
+            x = tl.where(columns[None, :] == slot[:, None], nothing, x)
         else:
             ids = tl.load(Ids + group * K + columns, mask=there, other=-2)
-            counts = counts & (ids[None, :] != target[:, None])
-    return counts
+            x = tl.where(ids[None, :] == target[:, None], nothing, x)
+    return x
 
 
 @triton.jit
-def values(L, Numbers, Ids, Low, Targets, Slot, Sums, Tops, N, P, SPAN: tl.constexpr, K: tl.constexpr, KIND: tl.constexpr, RISING: tl.constexpr, SKIP: tl.constexpr, HAS_LOW: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # noqa: E501  # fmt: skip
+def values(L, Numbers, Ids, Low, Targets, Slot, Sums, Tops, N, P, SPAN: tl.constexpr, K: tl.constexpr, KIND: tl.constexpr, RISING: tl.constexpr, SKIP: tl.constexpr, HAS_LOW: tl.constexpr, EVEN: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # noqa: E501  # fmt: skip
     """Each position's sum over SPAN of its logits; for logarithms the largest of them, and the sum behind it."""
     group = tl.program_id(2).to(tl.int64)
     groups = tl.num_programs(2)
@@ -114,23 +124,25 @@ def values(L, Numbers, Ids, Low, Targets, Slot, Sums, Tops, N, P, SPAN: tl.const
     for first in range(0, SPAN, BN):
         columns = tl.program_id(1) * SPAN + first + tl.arange(0, BN)
         there = columns < K
-        counts = _counts(columns, slot, target, here, there, Ids, Low, group, K, RISING, SKIP, HAS_LOW)
-        x = tl.load(L + place[:, None] * P + columns[None, :], mask=here[:, None] & there[None, :], other=0.0)
-        x = x.to(tl.float32) + tl.load(Numbers + group * P + columns, mask=there, other=0.0)[None, :]
+        from_here = L + place[:, None] * P + columns[None, :]
+        if EVEN:
+            x = tl.load(from_here).to(tl.float32)
+        else:
+            x = tl.load(from_here, mask=here[:, None] & there[None, :], other=0.0).to(tl.float32)
+        x += tl.load(Numbers + group * P + columns, mask=there, other=0.0)[None, :]
         if KIND >= 2:  # LOG_SUM, LOG_SIGMOIDS
             if KIND == 3:
-                x = -_softplus(-x)[0]
-            x = tl.where(counts, x, -1e30)
+                x = -_softplus(-x)
+            x = _masked(x, -2e30, columns, slot, target, there, Ids, Low, group, K, RISING, SKIP, HAS_LOW, EVEN)
             higher = tl.maximum(top, tl.max(x, 1))
-            behind = tl.where(counts, tl.exp(x - higher[:, None]), 0.0)
-            total = total * tl.exp(top - higher) + tl.sum(behind, 1)
+            total = total * tl.exp(top - higher) + tl.sum(tl.exp(x - higher[:, None]), 1)
             top = higher
         else:
-            value = _softplus(x)[0]
+            value = _softplus(x)
             if KIND == 1:
                 value = tl.where(x > 0.0, 1.0 + x, tl.exp(tl.minimum(x, 0.0)))
             value *= tl.load(Numbers + (groups + group) * P + columns, mask=there, other=0.0)[None, :]
-            terms += tl.where(counts, value, 0.0)
+            terms += _masked(value, 0.0, columns, slot, target, there, Ids, Low, group, K, RISING, SKIP, HAS_LOW, EVEN)
     out = tl.program_id(1).to(tl.int64) * groups * N + place
     if KIND >= 2:
         tl.store(Tops + out, top, mask=here)
@@ -140,7 +152,7 @@ def values(L, Numbers, Ids, Low, Targets, Slot, Sums, Tops, N, P, SPAN: tl.const
 
 
 @triton.jit
-def slopes(L, Numbers, Ids, Low, Targets, Slot, Lse, Grad, Own, Slopes, Parts, N, K, P, KIND: tl.constexpr, RISING: tl.constexpr, SKIP: tl.constexpr, HAS_LOW: tl.constexpr, STRIP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # noqa: E501  # fmt: skip
+def slopes(L, Numbers, Ids, Low, Targets, Slot, Lse, Grad, Own, Slopes, Parts, N, K, P, KIND: tl.constexpr, RISING: tl.constexpr, SKIP: tl.constexpr, HAS_LOW: tl.constexpr, EVEN: tl.constexpr, QUICK: tl.constexpr, STRIP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # noqa: E501  # fmt: skip
     """Gradients of a strip of logits, a target's own at its slot, and their sums by column, which are the bias's."""
     group = tl.program_id(2).to(tl.int64)
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -155,25 +167,28 @@ def slopes(L, Numbers, Ids, Low, Targets, Slot, Lse, Grad, Own, Slopes, Parts, N
         target = tl.load(Targets + place, mask=here, other=-1).to(tl.int32)
         slot = tl.load(Slot + place, mask=here, other=-1)
         grad = tl.load(Grad + place, mask=here, other=0.0)
-        counts = _counts(columns, slot, target, here, there, Ids, Low, group, K, RISING, SKIP, HAS_LOW)
-        x = tl.load(L + place[:, None] * P + columns[None, :], mask=here[:, None] & there[None, :], other=0.0)
-        x = x.to(tl.float32) + offset[None, :]
+        from_here = L + place[:, None] * P + columns[None, :]
+        if EVEN:
+            x = tl.load(from_here).to(tl.float32) + offset[None, :]
+        else:
+            x = tl.load(from_here, mask=here[:, None] & there[None, :], other=0.0).to(tl.float32) + offset[None, :]
         if KIND == 0:
-            slope = _softplus(x)[1]
+            slope = _sigmoid(x, QUICK)
         elif KIND == 1:
             slope = tl.exp(tl.minimum(x, 0.0))
         else:
             slope = tl.exp(x - tl.load(Lse + place, mask=here, other=0.0)[:, None])
-        slope = tl.where(counts, slope * scale[None, :] * grad[:, None], 0.0)
+        slope *= scale[None, :] * grad[:, None]
+        slope = _masked(slope, 0.0, columns, slot, target, there, Ids, Low, group, K, RISING, SKIP, HAS_LOW, EVEN)
         if RISING:
             own = tl.load(Own + place, mask=here, other=0.0)
             slope += tl.where(columns[None, :] == slot[:, None], own[:, None], 0.0)
         total += slope
-        tl.store(
-            Slopes + place[:, None] * P + columns[None, :],
-            slope.to(Slopes.dtype.element_ty),
-            mask=here[:, None] & (columns < P)[None, :],
-        )
+        to = Slopes + place[:, None] * P + columns[None, :]
+        if EVEN:
+            tl.store(to, slope.to(Slopes.dtype.element_ty))
+        else:
+            tl.store(to, slope.to(Slopes.dtype.element_ty), mask=here[:, None] & (columns < P)[None, :])
     part = (group * tl.num_programs(1) + tl.program_id(1)) * P + columns
     tl.store(Parts + part, tl.sum(total, 0), mask=columns < P)
 

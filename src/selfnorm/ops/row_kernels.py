@@ -15,16 +15,17 @@ def ranks(Ids, Sorted, Order, R, A, SIZE: tl.constexpr, BM: tl.constexpr, BN: tl
     here = i < R
     mine = tl.load(Ids + i, mask=here, other=0)
     count = tl.zeros((BM, BN), tl.int32)
-    for first in range(0, SIZE, BN):
-        j = A + first + tl.arange(0, BN)
-        other = tl.load(Ids + j, mask=j < R, other=2147483647)
-        if A + first + BN <= tl.program_id(0) * BM:  # all of them stand before us
-            count += (other[None, :] <= mine[:, None]).to(tl.int32)
-        elif A + first >= (tl.program_id(0) + 1) * BM:
-            count += (other[None, :] < mine[:, None]).to(tl.int32)
-        else:
-            tie = (other[None, :] == mine[:, None]) & (j[None, :] < i[:, None])
-            count += ((other[None, :] < mine[:, None]) | tie).to(tl.int32)
+    if (tl.program_id(0) + 1) * BM > A:
+        for first in range(0, SIZE, BN):
+            j = A + first + tl.arange(0, BN)
+            other = tl.load(Ids + j, mask=j < R, other=2147483647)
+            if A + first + BN <= tl.program_id(0) * BM:  # all of them stand before us
+                count += (other[None, :] <= mine[:, None]).to(tl.int32)
+            elif A + first >= (tl.program_id(0) + 1) * BM:
+                count += (other[None, :] < mine[:, None]).to(tl.int32)
+            else:
+                tie = (other[None, :] == mine[:, None]) & (j[None, :] < i[:, None])
+                count += ((other[None, :] < mine[:, None]) | tie).to(tl.int32)
     rank = tl.sum(count, 1)
     place = tl.where(i < A, i, A + rank)
     tl.store(Sorted + place, mine, mask=here)
@@ -121,13 +122,13 @@ def update(W, Half, First, Second, Sorted, Order, Values, Factor, Outer, Lr, Ste
             move = grad / (tl.sqrt(total) + eps)
         if KIND == 2:
             step = tl.load(Step)
+            one = 1.0 / (1.0 - tl.exp(step * tl.log(beta1)))
+            two = 1.0 / (1.0 - tl.exp(step * tl.log(beta2)))
             first += (1.0 - beta1) * (grad - first)
             second += (1.0 - beta2) * (grad * grad - second)
             tl.store(First + place, first, mask=inside)
             tl.store(Second + place, second, mask=inside)
-            one = 1.0 - tl.exp(step * tl.log(beta1))
-            two = 1.0 - tl.exp(step * tl.log(beta2))
-            move = (first / one) / (tl.sqrt(second / two) + eps)
+            move = first * one / (tl.sqrt(second * two) + eps)
         weight -= tl.load(Lr) * move
         tl.store(W + place, weight.to(W.dtype.element_ty), mask=inside)
         if HAS_HALF:

@@ -133,7 +133,7 @@ class FusedRows:
     def _shape(self) -> dict[str, Any]:
         wide = _width(self._sizes()[-1])
         shape = {"HAS_FACTOR": self.piece.factor is not None, "HAS_OUTER": self.piece.outer is not None}
-        return {**shape, "BT": 16, "BD": wide, "num_warps": max(1, wide // 256)}
+        return {**shape, "BT": 8, "BD": wide, "num_warps": 4}  # a larger tile takes so many registers that few fit
 
 
 def sort(piece: Piece) -> tuple[Tensor, Tensor]:
@@ -147,7 +147,7 @@ def sort(piece: Piece) -> tuple[Tensor, Tensor]:
     if size > COUNTED:
         return torch.sort(ids, stable=True)
     found = torch.empty_like(ids), torch.empty_like(ids)
-    ranks[(triton.cdiv(len(ids), 32),)](ids, *found, len(ids), first, SIZE=size, BM=32, BN=128)
+    ranks[(triton.cdiv(len(ids), 16),)](ids, *found, len(ids), first, SIZE=size, BM=16, BN=256)
     return found
 
 
@@ -156,4 +156,4 @@ def _joined(pieces: list[Piece]) -> Piece:
 
 
 def _width(size: int) -> int:
-    return max(16, min(1 << (size - 1).bit_length(), 2048))
+    return max(16, min(1 << (size - 1).bit_length(), 512))
