@@ -20,12 +20,12 @@ def _softplus(x):
 
 @triton.jit
 def _sigmoid(x, QUICK: tl.constexpr):
-    e = tl.exp(-tl.abs(x))
+    """1 / (1 + exp(-x)), 0 below -88"""
+    e = 1.0 + tl.exp(-x)
     if QUICK:  # one instruction where a division takes eight; off by one unit in the last place
-        r = tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [1.0 + e], tl.float32, is_pure=True, pack=1)
+        return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [e], tl.float32, is_pure=True, pack=1)
     else:
-        r = 1.0 / (1.0 + e)
-    return tl.where(x >= 0.0, r, e * r)
+        return 1.0 / e
 
 
 @triton.jit
@@ -142,13 +142,24 @@ def values(L, Numbers, Ids, Low, Targets, Slot, Sums, Tops, N, P, SPAN: tl.const
             if KIND == 1:
                 value = tl.where(x > 0.0, 1.0 + x, tl.exp(tl.minimum(x, 0.0)))
             value *= tl.load(Numbers + (groups + group) * P + columns, mask=there, other=0.0)[None, :]
-            terms += _masked(value, 0.0, columns, slot, target, there, Ids, Low, group, K, RISING, SKIP, HAS_LOW, EVEN)
+            terms += _masked(value, 0.0, columns, slot, target, there, Ids, Low, group, K, RISING, SKIP & (not RISING), HAS_LOW, EVEN)  # noqa: E501  # fmt: skip
     out = tl.program_id(1).to(tl.int64) * groups * N + place
     if KIND >= 2:
         tl.store(Tops + out, top, mask=here)
         tl.store(Sums + out, total, mask=here)
     else:
-        tl.store(Sums + out, tl.sum(terms, 1), mask=here)
+        total = tl.sum(terms, 1)
+        if SKIP & RISING & (not HAS_LOW):  # the one term too many is taken off again: cheaper than a look at each
+            first = tl.program_id(1) * SPAN
+            hit = here & (slot >= first) & (slot < first + SPAN)
+            x = tl.load(L + place * P + slot, mask=hit, other=0.0).to(tl.float32)
+            x += tl.load(Numbers + group * P + slot, mask=hit, other=0.0)
+            value = _softplus(x)
+            if KIND == 1:
+                value = tl.where(x > 0.0, 1.0 + x, tl.exp(tl.minimum(x, 0.0)))
+            value *= tl.load(Numbers + (groups + group) * P + slot, mask=hit, other=0.0)
+            total -= tl.where(hit, value, 0.0)
+        tl.store(Sums + out, total, mask=here)
 
 
 @triton.jit
@@ -179,10 +190,10 @@ def slopes(L, Numbers, Ids, Low, Targets, Slot, Lse, Grad, Own, Slopes, Parts, N
         else:
             slope = tl.exp(x - tl.load(Lse + place, mask=here, other=0.0)[:, None])
         slope *= scale[None, :] * grad[:, None]
-        slope = _masked(slope, 0.0, columns, slot, target, there, Ids, Low, group, K, RISING, SKIP, HAS_LOW, EVEN)
+        slope = _masked(slope, 0.0, columns, slot, target, there, Ids, Low, group, K, RISING, SKIP & (not RISING), HAS_LOW, EVEN)  # noqa: E501  # fmt: skip
         if RISING:
-            own = tl.load(Own + place, mask=here, other=0.0)
-            slope += tl.where(columns[None, :] == slot[:, None], own[:, None], 0.0)
+            own = tl.load(Own + place, mask=here, other=0.0)[:, None]
+            slope = tl.where(columns[None, :] == slot[:, None], own if SKIP else own + slope, slope)
         total += slope
         to = Slopes + place[:, None] * P + columns[None, :]
         if EVEN:

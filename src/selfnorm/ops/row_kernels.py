@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["A", "R"])  # ids loaded in fours would have to be dealt out again
 def ranks(Ids, Sorted, Order, R, A, SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
     """Sort the ids from A on by counting who comes before whom; equals stay in order, and the first A as they are."""
     i = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -66,11 +66,11 @@ def _entries(e, alike, d, inside, Values, Factor, Outer, A, s_v, s_o, HAS_FACTOR
 
 
 @triton.jit
-def _gradient(i, word, d, inside, Sorted, Order, Values, Factor, Outer, R, A, s_v, s_o, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr, BT: tl.constexpr):  # noqa: E501  # fmt: skip
+def _gradient(i, word, e, after, d, inside, Sorted, Order, Values, Factor, Outer, R, A, s_v, s_o, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr, BT: tl.constexpr):  # noqa: E501  # fmt: skip
     """The sum of the run that starts at i."""
-    total = _entry(tl.load(Order + i), d, inside, Values, Factor, Outer, A, s_v, s_o, HAS_FACTOR, HAS_OUTER)
+    total = _entry(e, d, inside, Values, Factor, Outer, A, s_v, s_o, HAS_FACTOR, HAS_OUTER)
     j = i + 1
-    goes_on = tl.load(Sorted + j, mask=j < R, other=-1) == word
+    goes_on = after == word
     while goes_on:
         next = j + tl.arange(0, BT)
         alike = tl.load(Sorted + next, mask=next < R, other=-1) == word
@@ -87,11 +87,13 @@ def squares(Sorted, Order, Values, Factor, Outer, Parts, R, A, s_v, s_o, D, FIRS
     i = FIRST + tl.program_id(0)
     word = tl.load(Sorted + i)
     before = tl.load(Sorted + i - 1, mask=i > 0, other=-1)
+    after = tl.load(Sorted + i + 1, mask=i + 1 < R, other=-1)
+    e = tl.load(Order + i)  # all at once: one wait for the memory less
     part = Parts + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
     if (before != word) & (word != NOWHERE):
         d = tl.program_id(1) * BD + tl.arange(0, BD)
         inside = d < D
-        grad = _gradient(i, word, d, inside, Sorted, Order, Values, Factor, Outer, R, A, s_v, s_o, HAS_FACTOR, HAS_OUTER, BT)  # noqa: E501  # fmt: skip
+        grad = _gradient(i, word, e, after, d, inside, Sorted, Order, Values, Factor, Outer, R, A, s_v, s_o, HAS_FACTOR, HAS_OUTER, BT)  # noqa: E501  # fmt: skip
         grad = tl.where(inside, grad, 0.0)
         tl.store(part, tl.sum(grad * grad, 0))
     else:
@@ -104,6 +106,9 @@ def update(W, Half, First, Second, Sorted, Order, Values, Factor, Outer, Lr, Ste
     i = tl.program_id(0)
     word = tl.load(Sorted + i)
     before = tl.load(Sorted + i - 1, mask=i > 0, other=-1)
+    after = tl.load(Sorted + i + 1, mask=i + 1 < R, other=-1)
+    e = tl.load(Order + i)  # all at once: one wait for the memory less
+    lr, shrink, step = tl.load(Lr), tl.load(Shrink), tl.load(Step)
     if (before != word) & (word != NOWHERE) & (tl.load(Finite) != 0):
         d = tl.program_id(1) * BD + tl.arange(0, BD)
         inside = d < D
@@ -113,15 +118,14 @@ def update(W, Half, First, Second, Sorted, Order, Values, Factor, Outer, Lr, Ste
             first = tl.load(First + place, mask=inside, other=0.0)
         if KIND == 2:
             second = tl.load(Second + place, mask=inside, other=0.0)
-        grad = _gradient(i, word, d, inside, Sorted, Order, Values, Factor, Outer, R, A, s_v, s_o, HAS_FACTOR, HAS_OUTER, BT)  # noqa: E501  # fmt: skip
-        grad *= tl.load(Shrink)
+        grad = _gradient(i, word, e, after, d, inside, Sorted, Order, Values, Factor, Outer, R, A, s_v, s_o, HAS_FACTOR, HAS_OUTER, BT)  # noqa: E501  # fmt: skip
+        grad *= shrink
         move = grad
         if KIND == 1:
             total = first + grad * grad
             tl.store(First + place, total, mask=inside)
             move = grad / (tl.sqrt(total) + eps)
         if KIND == 2:
-            step = tl.load(Step)
             one = 1.0 / (1.0 - tl.exp(step * tl.log(beta1)))
             two = 1.0 / (1.0 - tl.exp(step * tl.log(beta2)))
             first += (1.0 - beta1) * (grad - first)
@@ -129,7 +133,7 @@ def update(W, Half, First, Second, Sorted, Order, Values, Factor, Outer, Lr, Ste
             tl.store(First + place, first, mask=inside)
             tl.store(Second + place, second, mask=inside)
             move = first * one / (tl.sqrt(second * two) + eps)
-        weight -= tl.load(Lr) * move
+        weight -= lr * move
         tl.store(W + place, weight.to(W.dtype.element_ty), mask=inside)
         if HAS_HALF:
             tl.store(Half + place, weight.to(Half.dtype.element_ty), mask=inside)
