@@ -74,8 +74,8 @@ def _gradient(i, word, e, after, d, inside, Sorted, Order, Values, Factor, Outer
     while goes_on:
         next = j + tl.arange(0, BT)
         alike = tl.load(Sorted + next, mask=next < R, other=-1) == word
-        e = tl.load(Order + next, mask=alike, other=0)
-        total += _entries(e, alike, d, inside, Values, Factor, Outer, A, s_v, s_o, HAS_FACTOR, HAS_OUTER)
+        more = tl.load(Order + next, mask=alike, other=0)
+        total += _entries(more, alike, d, inside, Values, Factor, Outer, A, s_v, s_o, HAS_FACTOR, HAS_OUTER)
         j += BT
         goes_on = tl.load(Sorted + j, mask=j < R, other=-1) == word
     return total

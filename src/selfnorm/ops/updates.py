@@ -133,7 +133,7 @@ class FusedRows:
     def _shape(self) -> dict[str, Any]:
         wide = _width(self._sizes()[-1])
         shape = {"HAS_FACTOR": self.piece.factor is not None, "HAS_OUTER": self.piece.outer is not None}
-        return {**shape, "BT": 8, "BD": wide, "num_warps": 4}  # a larger tile takes so many registers that few fit
+        return {**shape, "BT": 2048 // wide, "BD": wide, "num_warps": 4}  # a larger tile leaves room for few programs
 
 
 def sort(piece: Piece) -> tuple[Tensor, Tensor]:

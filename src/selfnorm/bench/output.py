@@ -1,0 +1,339 @@
+"""One step of the output layer: sampler + hidden -> loss -> gradients + optimizer, ours beside full softmax.
+
+    for row in measure([SHAPES["libri"]], ks=[8192]):
+        print(row.impl, row.k, row.ms, row.ratio)
+
+A row is timed after its loss and gradients agreed with float64; rows of one call share the machine, the inputs and the
+process. The limit is three matrix products at the rate of a large one, and for the optimizer the bytes of every row
+that it must touch at the rate of a copy.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from selfnorm.bench import agreement, machine
+from selfnorm.bench.machine import Limits, Timing
+from selfnorm.bench.peers import PEERS, Loss, Peer
+from selfnorm.criteria import CRITERIA
+from selfnorm.optim import RowAdam
+from selfnorm.output import Layer
+
+SETS = 4  # hidden vectors and targets that steps alternate between
+BYTES = 28  # of one weight in a step: itself and two moments read and written, its gradient and its bfloat16 copy
+
+
+@dataclass(frozen=True)
+class Shape:
+    name: str
+    size: int  # C
+    width: int  # H
+    positions: int  # N
+
+
+SHAPES = {
+    shape.name: shape
+    for shape in (
+        Shape("swb", 30_000, 2048, 2048),
+        Shape("libri", 200_000, 512, 4096),
+        Shape("en", 250_000, 2048, 4096),
+        Shape("wiki103", 267_735, 1024, 8192),
+        Shape("extreme", 1_000_000, 512, 8192),
+        Shape("cpu-30k", 30_000, 512, 1024),
+        Shape("cpu-200k", 200_000, 512, 1024),
+        Shape("quick", 20_000, 128, 256),
+    )
+}
+ON_GPU, ON_CPU = ("swb", "libri", "en", "wiki103", "extreme"), ("cpu-30k", "cpu-200k")
+SAMPLED = tuple(name for name, criterion in CRITERIA.items() if criterion().sampled)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement. `part`: "loss" (with its gradients and, if sampled, the draw), "optimizer", or "step": both."""
+
+    shape: Shape
+    impl: str
+    criterion: str
+    part: str
+    k: int  # words summed over
+    groups: int
+    gradients: str  # "rows" or "dense"
+    dtype: str
+    ms: float
+    limit_ms: float
+    peak_mib: float | None  # above what was there before the step
+    machine: str
+
+    @property
+    def ratio(self) -> float:
+        return self.ms / self.limit_ms
+
+    @property
+    def is_full(self) -> bool:
+        return self.k == self.shape.size
+
+    def columns(self) -> dict[str, Any]:
+        """As a line of a table or a file."""
+        return {
+            "shape": self.shape.name,
+            "impl": self.impl,
+            "criterion": self.criterion,
+            "pass": self.part,
+            "k": self.k,
+            "groups": self.groups,
+            "N": self.shape.positions,
+            "C": self.shape.size,
+            "H": self.shape.width,
+            "dtype": self.dtype,
+            "ms": float(f"{self.ms:.4g}"),
+            "limit_ms": float(f"{self.limit_ms:.4g}"),
+            "ratio": float(f"{self.ratio:.3g}"),
+            "peak_mib": None if self.peak_mib is None else round(self.peak_mib),
+            "machine": self.machine,
+            "torch": torch.__version__,
+            "triton": _triton(),
+        }
+
+
+def times_faster(row: Row, rows: Sequence[Row]) -> float | None:
+    """Against the best full softmax of the same shape and part; None where there is none."""
+    full = [each.ms for each in rows if each.is_full and (each.shape, each.part) == (row.shape, row.part)]
+    return min(full) / row.ms if full else None
+
+
+@dataclass
+class Bench:
+    """What all measurements of a call share. `tell` takes a sentence for whoever watches."""
+
+    device: torch.device
+    tell: Callable[[str], None]
+    budget: float  # seconds
+    repeats: int
+    begin: float = field(default_factory=time.monotonic)
+    agreed: dict[object, bool] = field(default_factory=dict)
+
+    @cached_property
+    def limits(self) -> Limits:
+        found = machine.limits(self.device, self.repeats)
+        self.tell(f"limits: {found.operations / 1e9:.3g} TFLOP/s in a product, {found.bytes / 1e9:.3g} TB/s in a copy")
+        return found
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.bfloat16 if machine.is_gpu(self.device) else torch.float32
+
+    def agrees(self, key: object, check: Callable[[], tuple[agreement.Distances, bool]]) -> bool:
+        """Checked once, and told."""
+        if key not in self.agreed:
+            found, self.agreed[key] = check()
+            numbers = ", ".join(f"{name} {each:.1e}" for name, each in found.items())
+            self.tell(f"{key}: {'agrees' if self.agreed[key] else 'DISAGREES'} with float64: {numbers}")
+        return self.agreed[key]
+
+    def timed(
+        self, steps: list[machine.Work], generator: torch.Generator | None = None, capture: bool = True
+    ) -> Timing:
+        return machine.timed(steps, self.device, generator, repeats=self.repeats, capture=capture)
+
+    @contextmanager
+    def guarded(self, what: str, positions: int, words: int) -> Iterator[None]:
+        """One measurement that fails is a line, and all that it held is given back."""
+        try:
+            yield
+        except (torch.OutOfMemoryError, MemoryError):
+            self.tell(
+                f"{what}: out of memory at N = {positions:,} positions and K = {words:,} words; lower one of them"
+            )
+        except Exception as error:
+            self.tell(f"{what}: failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+        machine.set_free(self.device)
+
+    def is_late(self, what: str) -> bool:
+        late = time.monotonic() - self.begin > self.budget
+        if late:
+            self.tell(f"{what}: skipped, the budget of {self.budget:g} s is spent")
+        return late
+
+
+def measure(
+    shapes: Sequence[Shape],
+    ks: Sequence[int] = (8192, 1000, 100),
+    groups: Sequence[int] = (1,),
+    criteria: Sequence[str] = ("mode3",),
+    peers: Sequence[str] = tuple(name for name in PEERS if name != "torch.compile"),
+    *,
+    device: torch.device | None = None,
+    budget: float = float("inf"),
+    repeats: int = machine.REPEATS,
+    dense: bool = False,
+    tell: Callable[[str], None] = lambda sentence: None,
+) -> Iterator[Row]:
+    """Rows as they are measured: for each shape ours, then full softmax; `dense` adds ours with dense gradients."""
+    bench = Bench(device or machine.default_device(), tell, budget, repeats)
+    for shape in shapes:
+        inputs = None
+        for criterion in criteria:
+            for k in ks:
+                for number in groups:
+                    what = f"{shape.name}, {criterion}, K = {k:,}, G = {number}"
+                    if bench.is_late(what):
+                        continue
+                    if k > shape.size:
+                        tell(f"{what}: skipped, there are only {shape.size:,} words")
+                        continue
+                    with bench.guarded(what, shape.positions, k):
+                        inputs = inputs or Inputs(shape, bench)
+                        yield from _ours(bench, inputs, criterion, k, number, dense)
+        yield from _full(bench, shape, inputs, [PEERS[name] for name in peers])
+        del inputs
+        machine.set_free(bench.device)
+
+
+class Inputs:
+    """Hidden vectors, targets and the table of one shape; who trains the table takes a copy."""
+
+    def __init__(self, shape: Shape, bench: Bench) -> None:
+        self.shape = shape
+        generator = torch.Generator(bench.device).manual_seed(0)
+        hidden, self.weight, self.targets, self.bias = agreement.build_case(
+            shape.size, shape.width, shape.positions, bench.device, generator, SETS
+        )
+        self.hidden = [each.to(bench.dtype).requires_grad_() for each in hidden]
+
+    def table(self) -> tuple[Tensor, Tensor]:
+        return self.weight.clone().requires_grad_(), self.bias.clone().requires_grad_()
+
+
+def _steps(
+    inputs: Inputs, loss: Callable[[Tensor, Tensor], Tensor], tables: Sequence[Tensor], optimizer: Any, update: bool
+) -> list[machine.Work]:
+    """One step for each set of inputs; nothing is left behind but what the optimizer changed."""
+
+    def step(hidden: Tensor, targets: Tensor) -> None:
+        loss(hidden, targets).backward()
+        if update:
+            optimizer.step()
+        if optimizer is not None:
+            optimizer.zero_grad(set_to_none=True)
+        for each in (hidden, *tables):
+            each.grad = None
+
+    return [lambda h=h, t=t: step(h, t) for h, t in zip(inputs.hidden, inputs.targets)]  # type: ignore[misc]
+
+
+def _ours(bench: Bench, inputs: Inputs, criterion: str, k: int, groups: int, dense: bool) -> Iterator[Row]:
+    shape, rule = inputs.shape, CRITERIA[criterion]()
+    sampler = agreement.build_sampler(criterion, shape.size, k, groups)
+    generator = machine.generator_on(bench.device)
+    touched = _touched([sampler.draw(each, generator).ids for each in inputs.targets], inputs.targets)
+    operations = 6 * shape.positions * k * shape.width
+    limits = {
+        "loss": bench.limits.ms(operations),
+        "step": bench.limits.ms(operations, touched * shape.width * BYTES),
+    }
+    for sparse in (True, False) if dense else (True,):
+
+        def check(sparse: bool = sparse) -> tuple[agreement.Distances, bool]:
+            return agreement.of_criterion(criterion, groups, bench.dtype, bench.device, sparse=sparse)
+
+        kind = "rows" if sparse else "dense"
+        if not bench.agrees(f"{criterion}, G = {groups}, {kind}", check):
+            continue
+        weight, bias = inputs.table()
+        layer = Layer(weight, bias, sparse)
+        optimizer = RowAdam([weight, bias], half=bench.dtype == torch.bfloat16) if sparse else None
+
+        def loss(hidden: Tensor, targets: Tensor, layer: Layer = layer) -> Tensor:
+            return rule.loss(hidden, layer, targets, sampler.draw(targets, generator)).mean()
+
+        for part in ("step",) if machine.is_gpu(bench.device) else ("loss", "step") if sparse else ("loss",):
+            steps = _steps(inputs, loss, (weight, bias), optimizer, part == "step")
+            found = bench.timed(steps, generator)
+            impl = "fused" if machine.is_gpu(bench.device) else "plain"
+            yield _row(bench, shape, impl, criterion, part, k, groups, kind, found, limits[part])
+
+
+def _touched(drawn: list[Tensor], targets: list[Tensor]) -> float:
+    """Rows that a step reads and writes: distinct ids among samples and targets, the mean over the sets."""
+    counts = [len(torch.cat([ids.flatten(), own]).unique()) for ids, own in zip(drawn, targets)]
+    return sum(counts) / len(counts)
+
+
+def _full(bench: Bench, shape: Shape, inputs: Inputs | None, peers: Sequence[Peer]) -> Iterator[Row]:
+    """Loss and gradients of each peer; fused Adam on the whole table, once: it is the same for all."""
+    update: Timing | None = None
+    for peer in peers:
+        what = f"{shape.name}, {peer.name}"
+        if bench.is_late(what):
+            continue
+        with bench.guarded(what, shape.positions, shape.size):
+            try:
+                loss = peer.find()
+            except ImportError as error:
+                bench.tell(f"{what}: not there: {error}")
+                continue
+
+            def check(peer: Peer = peer, loss: Loss = loss) -> tuple[agreement.Distances, bool]:
+                return agreement.of_peer(peer, loss, bench.dtype, bench.device)
+
+            if not bench.agrees(peer.name + (f" ({peer.note})" if peer.note else ""), check):
+                continue
+            inputs = inputs or Inputs(shape, bench)
+            update = update or _dense_adam(bench, inputs)
+            yield from _softmax(bench, inputs, peer, loss, update)
+
+
+def _softmax(bench: Bench, inputs: Inputs, peer: Peer, loss: Loss, update: Timing) -> Iterator[Row]:
+    shape, (weight, bias) = inputs.shape, inputs.table()
+    steps = _steps(inputs, lambda hidden, targets: loss(hidden, weight, targets, bias), (weight, bias), None, False)
+    found = bench.timed(steps, capture=peer.capture)
+    eager = machine.is_gpu(bench.device) and not found.captured
+    products, moved = 6 * shape.positions * shape.size * shape.width, shape.size * shape.width * BYTES
+    both = Timing(found.ms + update.ms, found.peak_mib, found.captured)
+    for part, timing, limit in (
+        ("loss", found, bench.limits.ms(products)),
+        ("optimizer", update, bench.limits.ms(0, moved)),
+        ("step", both, bench.limits.ms(products, moved)),
+    ):
+        impl = peer.name + (", eager" if eager else "")
+        yield _row(bench, shape, impl, "ce", part, shape.size, 1, "dense", timing, limit)
+
+
+def _dense_adam(bench: Bench, inputs: Inputs) -> Timing:
+    tables = inputs.table()
+    optimizer = torch.optim.Adam(tables, fused=True, capturable=machine.is_gpu(bench.device))
+    for table in tables:
+        table.grad = torch.full_like(table, 1e-4)
+    return bench.timed([optimizer.step] * SETS)
+
+
+def _row(
+    bench: Bench,
+    shape: Shape,
+    impl: str,
+    criterion: str,
+    part: str,
+    k: int,
+    groups: int,
+    gradients: str,
+    found: Timing,
+    limit: float,
+) -> Row:
+    dtype = str(bench.dtype).removeprefix("torch.")
+    name = machine.name_of(bench.device)
+    return Row(shape, impl, criterion, part, k, groups, gradients, dtype, found.ms, limit, found.peak_mib, name)
+
+
+def _triton() -> str | None:
+    try:
+        import triton
+    except ImportError:
+        return None
+    return triton.__version__
