@@ -1,134 +1,90 @@
-"""One step of the output layer on this machine: hidden -> loss -> gradients, sampled against full softmax.
+"""One step of the output layer on this machine: ours at several K beside full softmax, with everything.
 
-    python benchmarks/output_layer.py [--quick]
+    python benchmarks/output_layer.py                                             all shapes of this machine
+    python benchmarks/output_layer.py --shape libri --k 8192 --groups 1 --compile
+    python benchmarks/output_layer.py --criterion all --budget 500                what does not fit is skipped
 
-Every row is timed after its loss and gradients agreed with float64 on a small case. Peers run in the same process.
+Every row is timed after its loss and gradients agreed with float64 on a small case; see src/selfnorm/bench/output.py.
+Rows go to results/output_layer.csv, on a CPU to results/output_layer_cpu.csv (loss and gradients, no optimizer).
+cut-cross-entropy and Liger take part when they can be imported.
 """
 
 import argparse
-import statistics
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-import torch
-import torch.nn.functional as F
-from rich.console import Console
-from rich.table import Table
-
 sys.path.insert(0, str(Path(__file__).parent))
-from rows import append, machine
+from rows import append
 
-from selfnorm import SampledLoss
+from selfnorm.bench.machine import default_device, is_gpu
+from selfnorm.bench.output import measure
+from selfnorm.bench.peers import PEERS
+from selfnorm.bench.row import ON_CPU, ON_GPU, SAMPLED, SHAPES, Row, times_faster
 
-N, H = 1024, 512
 
-
-def case(size: int, positions: int, width: int, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, ...]:
-    """Targets log-uniform, bias log unigram: as in a trained model, most logits are very negative."""
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.arange(size, dtype=torch.float64)
-    unigram = torch.log1p(1 / (ids + 1)) / torch.log(torch.tensor(size + 1.0))
-    targets = torch.multinomial(unigram, positions, replacement=True, generator=generator)
-    weight = torch.randn(size, width, generator=generator) / width**0.5
-    hidden = 1.5 * torch.randn(positions, width, generator=generator)
+def line(row: Row) -> str:
+    cells = row.columns()
+    memory = "" if row.peak_mib is None else f", {row.peak_mib:,.0f} MiB"
     return (
-        hidden.to(dtype).requires_grad_(),
-        weight.to(dtype).requires_grad_(),
-        targets,
-        unigram.log().to(dtype).requires_grad_(),
+        f"{cells['shape']:>9} {row.impl:<24} {row.criterion:<15} {row.part:<9} K = {row.k:<9,} G = {row.groups} "
+        f"{row.gradients:<5} {row.ms:9.4f} ms, {row.ratio:.2f} x the limit of {row.limit_ms:.4f} ms{memory}"
     )
 
 
-def torch_ce(hidden: torch.Tensor, weight: torch.Tensor, target: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    return F.cross_entropy(F.linear(hidden, weight, bias), target)
+def for_cpu(row: Row, found: list[Row]) -> dict[str, object]:
+    """The columns of output_layer_cpu.csv, which has loss and gradients alone."""
+    cells = row.columns()
+    head = {"impl": "torch cross_entropy" if row.is_full else row.criterion, "gradients": row.gradients}
+    kept = {name: cells[name] for name in ("k", "N", "C", "H", "dtype")}
+    numbers = {"ms": round(row.ms, 2), "limit_ms": round(row.limit_ms, 2), "ratio": round(row.ratio, 2)}
+    faster = {"times_faster": round(times_faster(row, found) or 0, 1)}
+    return {**head, **kept, **numbers, **faster, "machine": row.machine, "torch": cells["torch"]}
 
 
-Loss = Callable[..., torch.Tensor]
+def on_gpu(options: argparse.Namespace) -> None:
+    criteria = SAMPLED if options.criterion == ["all"] else options.criterion
+    peers = [name for name, peer in PEERS.items() if not peer.slow or options.compile]
+    rows = measure(
+        [SHAPES[name] for name in options.shape or ON_GPU],
+        options.k or (8192, 1000, 100),
+        options.groups,
+        criteria,
+        [] if options.no_peers else options.peer or peers,
+        budget=options.budget,
+        tell=lambda sentence: print(sentence, flush=True),
+    )
+    for row in rows:
+        print(line(row), flush=True)
+        append("output_layer", [row.columns()])  # at once: a run that is cut short keeps what it has
 
 
-def grads(loss: Loss, tensors: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
-    hidden, weight, target, bias = tensors
-    value = loss(hidden, weight, target, bias)
-    found = torch.autograd.grad(value, (hidden, weight, bias))
-    return [value.detach(), *(each.to_dense() if each.is_sparse else each for each in found)]
-
-
-def agrees(loss: Loss) -> None:
-    """Loss and gradients in float32 against the same in float64; the draw is the same."""
-    results = []
-    for dtype in (torch.float32, torch.float64):
-        if isinstance(loss, SampledLoss) and loss.sampler is not None:
-            loss.generator = torch.Generator().manual_seed(1)
-        results.append(grads(loss, case(CHECKED, 64, 32, dtype)))
-    for mine, true in zip(*results):
-        distance = float((mine.double() - true).norm() / true.norm())
-        assert distance < 1e-5, f"disagrees with float64 by {distance:.2g}"
-
-
-CHECKED = 2000  # words of the case that is checked
-
-
-def seconds(loss: Loss, tensors: tuple[torch.Tensor, ...], repeats: int) -> float:
-    hidden, weight, target, bias = tensors
-    times = []
-    for number in range(repeats + 1):
-        begin = time.perf_counter()
-        torch.autograd.grad(loss(hidden, weight, target, bias), (hidden, weight, bias))
-        if number:  # the first is the warm-up
-            times.append(time.perf_counter() - begin)
-    return statistics.median(times)
-
-
-def product_rate() -> float:
-    """Operations per second of a large float32 matrix product here."""
-    a, b = torch.randn(1024, 512), torch.randn(512, 8192)
-    times = []
-    for _ in range(8):
-        begin = time.perf_counter()
-        a @ b
-        times.append(time.perf_counter() - begin)
-    return 2 * 1024 * 512 * 8192 / statistics.median(times)
-
-
-def rows(sizes: list[int], repeats: int) -> list[dict[str, object]]:
-    rate, found = product_rate(), []
-    for size in sizes:
-        tensors = case(size, N, H)
-        ways: list[tuple[str, int, bool, Loss, Loss]] = [("torch cross_entropy", size, False, torch_ce, torch_ce)]
-        for k in (1000, 8000):
-            for sparse in (False, True):
-                small = SampledLoss(CHECKED, "mode3", k=CHECKED // 4, sparse=sparse)
-                ways.append(("mode3", k, sparse, SampledLoss(size, "mode3", k=k, sparse=sparse), small))
-        for name, k, sparse, loss, small in ways:
-            agrees(small)
-            ms = 1e3 * seconds(loss, tensors, repeats)
-            limit = 1e3 * 6 * N * k * H / rate  # three matrix products
-            row = {"impl": name, "gradients": "rows" if sparse else "dense", "k": k, "N": N, "C": size, "H": H}
-            found.append(
-                {
-                    **row,
-                    "dtype": "float32",
-                    "ms": round(ms, 2),
-                    "limit_ms": round(limit, 2),
-                    "ratio": round(ms / limit, 2),
-                }
-            )
-            full = next(each["ms"] for each in found if each["C"] == size)
-            found[-1] |= {"times_faster": round(full / ms, 1), "machine": machine(), "torch": torch.__version__}
-    return found
+def on_cpu(options: argparse.Namespace) -> None:
+    rows = measure(
+        [SHAPES[name] for name in options.shape or ON_CPU],
+        options.k or (1000, 8000),
+        criteria=("mode3",),
+        peers=("torch",),
+        budget=options.budget,
+        repeats=7,
+        dense=True,
+        tell=lambda sentence: print(sentence, flush=True),
+    )
+    found = []
+    for row in rows:
+        print(line(row), flush=True)
+        found.append(row)
+    kept = [row for row in found if row.part == "loss"]
+    print(append("output_layer_cpu", [for_cpu(row, kept) for row in kept]))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one small vocabulary, few repeats, nothing written")
-    quick = parser.parse_args().quick
-    results = rows([20_000] if quick else [30_000, 200_000], repeats=2 if quick else 7)
-    columns = ("C", "impl", "gradients", "k", "ms", "limit_ms", "ratio", "times_faster")
-    table = Table(*columns, title=f"loss + gradients, N = {N}, H = {H}, {machine()}", title_justify="left")
-    for row in results:
-        table.add_row(*(f"{row[column]:,}" if isinstance(row[column], int) else str(row[column]) for column in columns))
-    Console().print(table)
-    if not quick:
-        print(append("output_layer_cpu", results))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", nargs="+", choices=SHAPES, help="default: all of this machine")
+    parser.add_argument("--k", type=int, nargs="+")
+    parser.add_argument("--groups", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--criterion", nargs="+", default=["mode3"], choices=[*SAMPLED, "all"])
+    parser.add_argument("--peer", nargs="+", choices=PEERS, help="full softmax by these alone")
+    parser.add_argument("--no-peers", action="store_true", help="no full softmax")
+    parser.add_argument("--compile", action="store_true", help="full softmax by torch.compile, too")
+    parser.add_argument("--budget", type=float, default=float("inf"), help="seconds after which nothing new is begun")
+    (on_gpu if is_gpu(default_device()) else on_cpu)(parser.parse_args())

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from tables import ROOT, latest, rows
+import tables
+from tables import ROOT, best_softmax, latest, rows, steps_of
 
 from selfnorm import report
 
@@ -21,8 +22,39 @@ def second_pass() -> list[Path]:
     return report.plot_errors(ROOT / "docs" / "second_pass", values, sets)
 
 
+def output_layer() -> list[Path]:
+    """The best full softmax and `mode3` at three K, one shape beside the other."""
+    shapes = list(dict.fromkeys(row["shape"] for row in steps_of()))
+    chosen: dict[str, list[tables.Row | None]] = {"best full softmax": [best_softmax(shape) for shape in shapes]}
+    for k in ("8192", "1000", "100"):
+        chosen[f"mode3, K = {int(k):,}"] = [
+            next((row for row in steps_of(shape) if _kind(row) == ("mode3", k, "1")), None) for shape in shapes
+        ]
+    bars = {
+        name: [(float(row["ms"]), float(row["limit_ms"])) if row else None for row in found]
+        for name, found in chosen.items()
+    }
+    sizes = {row["shape"]: f"{row['shape']}\nC = {int(row['C']):,}" for row in steps_of()}
+    return report.plot_speed(ROOT / "docs" / "output_layer", bars, list(sizes.values())) if shapes else []
+
+
+def _kind(row: tables.Row) -> tuple[str, str, str]:
+    return row["criterion"], row["k"], row["groups"]
+
+
+def steps() -> list[Path]:
+    """Words in a second by vocabulary, one line for each criterion and body."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for row in latest(rows("steps"), "body", "criterion", "k", "C", "positions"):
+        words = f", K = {int(row['k']):,}" if row["k"] not in ("", row["C"]) else ""
+        lines.setdefault(f"{row['criterion']}{words}; {row['body']}", []).append(
+            (float(row["C"]), float(row["words_per_second"]))
+        )
+    return report.plot_steps(ROOT / "docs" / "steps", lines) if lines else []
+
+
 if __name__ == "__main__":
-    for path in second_pass():
+    for path in (*second_pass(), *output_layer(), *steps()):
         if path.suffix == ".png":  # pages show the SVG
             path.unlink()
         else:

@@ -36,7 +36,7 @@ def markdown(columns: dict[str, str], found: list[Row]) -> str:
     return "\n".join([head, rule, *body, "", *(f"Measured on {each}." for each in origin), ""])
 
 
-LEFT = {"way", "shape", "criterion", "noise", "impl", "gradients", "sampler"}
+LEFT = {"by", "body", "pass", "way", "shape", "criterion", "noise", "impl", "gradients", "sampler"}
 DIGITS = {
     "valid_perplexity": 1,
     "test_perplexity": 1,
@@ -207,22 +207,60 @@ def rescorings() -> str:
     return "\n".join(parts)
 
 
-def sampled_sums() -> str:
-    found = [{**row, "machine": row["gpu"]} for row in latest(rows("sums"), "shape", "impl", "k")]
-    columns = {
-        "shape": "shape",
-        "k": "K",
-        "N": "N",
-        "H": "H",
-        "impl": "impl",
-        "ms": "ms, eager",
-        "graph_ms": "ms, graph",
-    }
-    return markdown({**columns, "limit_ms": "limit, ms", "ratio": "times the limit"}, found)
+def steps_of(shape: str | None = None) -> list[Row]:
+    """Whole steps of the output layer on a GPU, loss and gradients with the optimizer, each the latest of its kind."""
+    found = latest(rows("output_layer"), "shape", "impl", "criterion", "pass", "k", "groups")
+    return [row for row in found if row["pass"] == "step" and shape in (None, row["shape"])]
 
 
+def best_softmax(shape: str) -> Row | None:
+    full = [row for row in steps_of(shape) if row["k"] == row["C"]]
+    return min(full, key=lambda row: float(row["ms"]), default=None)
+
+
+def by_shape(found: list[Row]) -> list[Row]:
+    """In the order of their first rows; more words first."""
+    order = list(dict.fromkeys(row["shape"] for row in rows("output_layer")))
+    return sorted(found, key=lambda row: (order.index(row["shape"]), row["criterion"], -int(row["k"]), row["groups"]))
+
+
+def output_layer_gpu(criterion: str | None = None) -> str:
+    """Ours against the best full softmax: every K and G of one criterion, or every criterion at its largest K."""
+    found = []
+    for row in by_shape([row for row in steps_of() if row["k"] != row["C"]]):
+        best = best_softmax(row["shape"])
+        if (
+            row["criterion"] == criterion or (criterion is None and row["k"] == "8192" and row["groups"] == "1")
+        ) and best:
+            faster = f"{float(best['ms']) / float(row['ms']):.3g}"
+            found.append({**row, "softmax": best["ms"], "by": best["impl"], "times_faster": faster})
+    columns = {"shape": "shape", "criterion": "criterion", "C": "C", "k": "K", "groups": "groups", "ms": "ms"}
+    columns |= {"limit_ms": "limit, ms", "ratio": "times the limit", "peak_mib": "MiB"}
+    columns |= {"softmax": "best full softmax, ms", "by": "by", "times_faster": "times faster"}
+    return markdown(columns, found) if found else MISSING
+
+
+def full_softmax() -> str:
+    """Every peer at every shape: loss and gradients alone, and with fused Adam on the whole table."""
+    found = [row for row in latest(rows("output_layer"), "shape", "impl", "pass", "k") if row["k"] == row["C"]]
+    columns = {"shape": "shape", "impl": "by", "pass": "what", "C": "C", "H": "H", "N": "N", "ms": "ms"}
+    columns |= {"limit_ms": "limit, ms", "ratio": "times the limit", "peak_mib": "MiB"}
+    return markdown(columns, by_shape(found)) if found else MISSING
+
+
+def whole_steps() -> str:
+    found = latest(rows("steps"), "body", "criterion", "k", "C", "positions")
+    columns = {"body": "body", "criterion": "criterion", "k": "K", "C": "C", "positions": "positions", "ms": "ms"}
+    columns |= {"words_per_second": "words/s", "peak_mib": "MiB", "output_share": "share of the output layer"}
+    return markdown(columns, found) if found else MISSING
+
+
+MISSING = "Not measured yet.\n"
 TABLES = {
-    "sums": sampled_sums,
+    "output-layer-gpu": lambda: output_layer_gpu("mode3"),
+    "output-layer-criteria": output_layer_gpu,
+    "full-softmax": full_softmax,
+    "steps": whole_steps,
     "second-pass": lambda: errors(subsets=False),
     "second-pass-subsets": lambda: errors(subsets=True),
     "second-pass-short": errors_short,

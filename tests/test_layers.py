@@ -11,7 +11,7 @@ ROOT = Path(selfnorm.__file__).parent
 # from top to bottom; a line imports from lines below it, and within its own packages
 LAYERS = [
     "cli",
-    "demo reproduce",
+    "bench demo reproduce",
     "training rescoring",
     "evaluation",
     "scorers",
@@ -62,14 +62,18 @@ def test_imports_go_down_only():
 
 
 ASKING = {  # who must know a device's kind, and why
+    "bench/machine.py": "measures time and memory as each kind of device allows",
+    "bench/peers.py": "names autocast its device",
     "corpus/ahead.py": "pins memory and chooses the thread's GPU",
     "functional.py": "checks ids without a host sync on a GPU",
     "models/lstm.py": "runs cuDNN in autocast's dtype",
+    "models/transformer.py": "keeps its sum in autocast's dtype",
     "ops/fused.py": "asks whether autocast is on for the device",
     "ops/plain.py": "asks whether autocast is on for the device",
     "optim/__init__.py": "lets the fused optimizers skip a bad step on the GPU",
     "scorers/neural.py": "takes a GPU when there is one",
     "training/settings.py": "takes a GPU when there is one, and bfloat16 only there",
+    "training/steps.py": "records steps as CUDA graphs",
     "training/trainer.py": "saves the GPU's generator, reports its memory, names autocast its device",
 }
 

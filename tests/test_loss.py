@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from selfnorm import Output, SampledLoss, Unigram, functional
 from selfnorm.criteria import CRITERIA
 from selfnorm.noise import LogUniform
+from selfnorm.optim import RowSGD
 from selfnorm.samplers.excluding import Excluding
 from selfnorm.samplers.systematic import Systematic
 
@@ -382,3 +383,50 @@ def test_modules_can_be_copied_and_pickled(name):
     loss.generator = None
     pickle.loads(pickle.dumps(head))
     copy.deepcopy(head)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"k": 7}, r"N = 24 positions and K = 7 samples of C = 50 words do not fit .* lower k, the batch, or most"),
+        (
+            {"criterion": "ce"},
+            r"N = 24 positions and every word of C = 50 words do not fit .* lower the batch, or most",
+        ),
+        ({"sampler": "distinct", "k": 7}, r"N = 24 positions and K = 7 samples"),
+    ],
+)
+def test_out_of_memory_says_what_to_lower(options, message, monkeypatch):
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    loss = SampledLoss(C, **options)
+    broken = loss.sampler if "sampler" in options else loss.criterion
+    monkeypatch.setattr(type(broken), "draw" if "sampler" in options else "loss", full)
+    with pytest.raises(torch.OutOfMemoryError, match=message) as caught:
+        loss(*case())
+    assert str(caught.value.__cause__) == "CUDA out of memory."
+
+
+def test_out_of_memory_counts_the_callers_samples(monkeypatch):
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(CRITERIA["mode3"], "loss", full)
+    with pytest.raises(torch.OutOfMemoryError, match="N = 24 positions and K = 3 samples of C = 50 words"):
+        functional.sampled_loss(*case(), samples=torch.arange(3), log_expected=torch.zeros(3))
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+def test_rows_left_for_an_optimizer_are_the_sparse_gradients(name):
+    hidden, weight, target, bias = case()
+    drawn(name, sparse=True)(hidden, weight, target, bias).backward()
+    wanted = [weight.grad.to_dense(), bias.grad.to_dense()]
+    weight.grad = bias.grad = None
+    before = [weight.detach().clone(), bias.detach().clone()]
+    optimizer = RowSGD([weight, bias], lr=1.0)
+    drawn(name, sparse=True)(hidden, weight, target, bias).backward()
+    assert weight.grad is bias.grad is None
+    optimizer.step()
+    for table, was, grad in zip((weight, bias), before, wanted):
+        torch.testing.assert_close(was - table, grad, atol=1e-5, rtol=1e-5)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from selfnorm.criteria import CRITERIA, Criterion
 from selfnorm.criteria.importance import Mode2
-from selfnorm.ops import MOST
+from selfnorm.ops import MOST, out_of_memory
 from selfnorm.output import Layer
 from selfnorm.registry import pick
 from selfnorm.samplers import Sample, Sampler
@@ -41,7 +41,8 @@ def sampled_loss(
     logarithms of their expected counts (same shape) and, for `nce` and `sampled_softmax`, those of the targets (...).
     Positions whose target is `ignore_index` count nothing. "mean" divides by the sum of the example weights (by the
     number of positions that count, without weights); where nothing counts the loss is 0.
-    At most `most` logits are in memory at a time. `sparse` gives weight and bias row-sparse (COO) gradients.
+    At most `most` logits are in memory at a time. `sparse` gives weight and bias row-sparse gradients: COO for torch's
+    optimizers, or left for `selfnorm.optim.RowAdam` and its kin where a table was given to one of them.
     `impl` is "auto", "plain" (PyTorch) or "fused" (Triton, on a GPU).
     """
     criterion = pick("criterion", CRITERIA, criterion) if isinstance(criterion, str) else criterion
@@ -70,9 +71,14 @@ def sampled_loss(
         check_pair(criterion, sampler)
         if sampler.noise.size != len(weight):
             raise ValueError(f"the noise is over {sampler.noise.size} words, the weight has {len(weight)} rows")
-        sample = sampler.draw(targets, generator, _bounds(target.shape, len(targets), sampler.groups))
 
-    loss = criterion.loss(flat, Layer(weight, bias, sparse, impl), targets, sample, most)
+    try:
+        if sample is None and sampler is not None and criterion.sampled:
+            sample = sampler.draw(targets, generator, _bounds(target.shape, len(targets), sampler.groups))
+        loss = criterion.loss(flat, Layer(weight, bias, sparse, impl), targets, sample, most)
+    except torch.OutOfMemoryError as error:
+        k = None if not criterion.sampled else sampler.k if samples is None and sampler else sample.ids.shape[-1]
+        raise torch.OutOfMemoryError(out_of_memory(len(flat), k, len(weight))) from error
     share = torch.ones_like(loss) if example_weight is None else example_weight.reshape(-1).to(loss.dtype)
     share = share.masked_fill(~kept, 0)
     loss = loss.masked_fill(~kept, 0) * share

@@ -27,7 +27,8 @@ class SampledLoss(nn.Module):
     sampler    "systematic", "distinct", "replacement", "rejection", or a Sampler; "excluding" for mode2 alone
     k          samples; 8000, or all classes where there are fewer
     groups     splits the batch's sequences into so many groups, each with its own k ids: less common noise
-    sparse     row-sparse gradients of weight and bias, for torch.optim.SparseAdam, Adagrad or SGD
+    sparse     row-sparse gradients of weight and bias: for selfnorm.optim.RowAdam, RowAdagrad or RowSGD, which touch
+               the drawn and the target rows alone, or for torch.optim.SparseAdam, Adagrad or SGD
     impl       who computes the sums: "auto", "plain" (PyTorch) or "fused" (Triton, on a GPU)
     most       logits in memory at a time
 

@@ -76,7 +76,11 @@ def of_peer(peer: Peer, loss: Loss, dtype: torch.dtype, device: torch.device) ->
 
 
 def distances(found: dict[str, Tensor], truth: dict[str, Tensor]) -> Distances:
-    return {name: float((found[name].double() - true).norm() / true.norm()) for name, true in truth.items()}
+    """Of the loss and of each gradient, relative; what is not there is infinitely far."""
+    return {
+        name: float((found[name].double() - true).norm() / true.norm()) if name in found else float("inf")
+        for name, true in truth.items()
+    }
 
 
 def _small(device: torch.device) -> Case:

@@ -16,17 +16,19 @@ import torch
 
 Work = Callable[[], object]
 REPEATS = 15
-SLOW = 300.0  # ms: what takes longer is repeated less often
+SLOW = 1000.0  # ms: what takes longer is repeated `FEW` times
+FEW = 5
 MIB = 2**20
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of one step, the memory it took above what was there before, and whether it ran as a graph."""
+    """Milliseconds of one step, the memory it took above what was there before, and whether launches count."""
 
     ms: float
     peak_mib: float | None
-    captured: bool
+    eager: bool = False  # on a GPU, but not as a graph
+    trouble: str = ""  # why not
 
 
 @dataclass(frozen=True)
@@ -77,25 +79,26 @@ def timed(
     `generator` is where the steps get their random numbers: a graph must know it.
     """
     if not is_gpu(device):
-        return Timing(_on_cpu(steps, repeats), None, False)
+        return Timing(_on_cpu(steps, repeats), None)
 
     def every() -> None:
         for step in steps:
             step()
 
-    here = torch.cuda.current_stream(device)
+    here, trouble = torch.cuda.current_stream(device), ""
     peak = _warm_up(every if capture else steps[0])
     if capture:
         try:
             graph = _graph(every, generator)
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError:  # something waits for the host
+        except RuntimeError as error:
             torch.cuda.set_stream(here)  # a capture that fails leaves its own behind
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            trouble = str(error)  # something waits for the host
             torch.cuda.synchronize(device)
         else:
-            return Timing(_on_gpu(graph.replay, repeats) / len(steps), peak, True)
-    return Timing(_on_gpu(every, repeats) / len(steps), peak, False)
+            return Timing(_on_gpu(graph.replay, repeats) / len(steps), peak)
+    return Timing(_on_gpu(every, repeats) / len(steps), peak, True, trouble)
 
 
 def _warm_up(work: Work) -> float:
@@ -126,24 +129,31 @@ def _graph(work: Work, generator: torch.Generator | None) -> torch.cuda.CUDAGrap
 
 
 def _on_gpu(work: Work, repeats: int) -> float:
-    times: list[float] = []
-    while len(times) < (min(5, repeats) if times and times[0] > SLOW else repeats):
+    def once(number: int) -> float:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         work()
         end.record()
         torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
-    return statistics.median(times)
+        return begin.elapsed_time(end)
+
+    return _median(once, repeats)
 
 
 def _on_cpu(steps: Sequence[Work], repeats: int) -> float:
-    steps[0]()  # the warm-up
-    times = []
-    for number in range(repeats):
+    def once(number: int) -> float:
         begin = time.perf_counter()
         steps[number % len(steps)]()
-        times.append(1e3 * (time.perf_counter() - begin))
+        return 1e3 * (time.perf_counter() - begin)
+
+    steps[0]()  # the warm-up
+    return _median(once, repeats)
+
+
+def _median(once: Callable[[int], float], repeats: int) -> float:
+    times = [once(0)]
+    for number in range(1, min(repeats, FEW) if times[0] > SLOW else repeats):
+        times.append(once(number))
     return statistics.median(times)
 
 

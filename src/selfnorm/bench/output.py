@@ -11,7 +11,7 @@ that it must touch at the rate of a copy.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,91 +21,13 @@ from torch import Tensor
 from selfnorm.bench import agreement, machine
 from selfnorm.bench.machine import Limits, Timing
 from selfnorm.bench.peers import PEERS, Loss, Peer
+from selfnorm.bench.row import Row, Shape
 from selfnorm.criteria import CRITERIA
 from selfnorm.optim import RowAdam
 from selfnorm.output import Layer
 
 SETS = 4  # hidden vectors and targets that steps alternate between
 BYTES = 28  # of one weight in a step: itself and two moments read and written, its gradient and its bfloat16 copy
-
-
-@dataclass(frozen=True)
-class Shape:
-    name: str
-    size: int  # C
-    width: int  # H
-    positions: int  # N
-
-
-SHAPES = {
-    shape.name: shape
-    for shape in (
-        Shape("swb", 30_000, 2048, 2048),
-        Shape("libri", 200_000, 512, 4096),
-        Shape("en", 250_000, 2048, 4096),
-        Shape("wiki103", 267_735, 1024, 8192),
-        Shape("extreme", 1_000_000, 512, 8192),
-        Shape("cpu-30k", 30_000, 512, 1024),
-        Shape("cpu-200k", 200_000, 512, 1024),
-        Shape("quick", 20_000, 128, 256),
-    )
-}
-ON_GPU, ON_CPU = ("swb", "libri", "en", "wiki103", "extreme"), ("cpu-30k", "cpu-200k")
-SAMPLED = tuple(name for name, criterion in CRITERIA.items() if criterion().sampled)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One measurement. `part`: "loss" (with its gradients and, if sampled, the draw), "optimizer", or "step": both."""
-
-    shape: Shape
-    impl: str
-    criterion: str
-    part: str
-    k: int  # words summed over
-    groups: int
-    gradients: str  # "rows" or "dense"
-    dtype: str
-    ms: float
-    limit_ms: float
-    peak_mib: float | None  # above what was there before the step
-    machine: str
-
-    @property
-    def ratio(self) -> float:
-        return self.ms / self.limit_ms
-
-    @property
-    def is_full(self) -> bool:
-        return self.k == self.shape.size
-
-    def columns(self) -> dict[str, Any]:
-        """As a line of a table or a file."""
-        return {
-            "shape": self.shape.name,
-            "impl": self.impl,
-            "criterion": self.criterion,
-            "pass": self.part,
-            "k": self.k,
-            "groups": self.groups,
-            "N": self.shape.positions,
-            "C": self.shape.size,
-            "H": self.shape.width,
-            "dtype": self.dtype,
-            "ms": float(f"{self.ms:.4g}"),
-            "limit_ms": float(f"{self.limit_ms:.4g}"),
-            "ratio": float(f"{self.ratio:.3g}"),
-            "peak_mib": None if self.peak_mib is None else round(self.peak_mib),
-            "machine": self.machine,
-            "torch": torch.__version__,
-            "triton": _triton(),
-        }
-
-
-def times_faster(row: Row, rows: Sequence[Row]) -> float | None:
-    """Against the best full softmax of the same shape and part; None where there is none."""
-    full = [each.ms for each in rows if each.is_full and (each.shape, each.part) == (row.shape, row.part)]
-    return min(full) / row.ms if full else None
 
 
 @dataclass
@@ -140,7 +62,10 @@ class Bench:
     def timed(
         self, steps: list[machine.Work], generator: torch.Generator | None = None, capture: bool = True
     ) -> Timing:
-        return machine.timed(steps, self.device, generator, repeats=self.repeats, capture=capture)
+        found = machine.timed(steps, self.device, generator, repeats=self.repeats, capture=capture)
+        if found.trouble:
+            self.tell(f"not as a CUDA graph: {_short(found.trouble)}")
+        return found
 
     @contextmanager
     def guarded(self, what: str, positions: int, words: int) -> Iterator[None]:
@@ -152,7 +77,7 @@ class Bench:
                 f"{what}: out of memory at N = {positions:,} positions and K = {words:,} words; lower one of them"
             )
         except Exception as error:
-            self.tell(f"{what}: failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+            self.tell(f"{what}: failed: {type(error).__name__}: {_short(str(error))}")
         machine.set_free(self.device)
 
     def is_late(self, what: str) -> bool:
@@ -167,7 +92,7 @@ def measure(
     ks: Sequence[int] = (8192, 1000, 100),
     groups: Sequence[int] = (1,),
     criteria: Sequence[str] = ("mode3",),
-    peers: Sequence[str] = tuple(name for name in PEERS if name != "torch.compile"),
+    peers: Sequence[str] | None = None,
     *,
     device: torch.device | None = None,
     budget: float = float("inf"),
@@ -175,8 +100,15 @@ def measure(
     dense: bool = False,
     tell: Callable[[str], None] = lambda sentence: None,
 ) -> Iterator[Row]:
-    """Rows as they are measured: for each shape ours, then full softmax; `dense` adds ours with dense gradients."""
+    """Rows as they are measured: for each shape ours, then full softmax by `peers` (all that need not be compiled).
+
+    `dense` adds ours with dense gradients. After `budget` seconds nothing new is begun.
+    """
     bench = Bench(device or machine.default_device(), tell, budget, repeats)
+    if peers is None:
+        peers = [
+            name for name, peer in PEERS.items() if not peer.slow and (machine.is_gpu(bench.device) or not peer.gpu)
+        ]
     for shape in shapes:
         inputs = None
         for criterion in criteria:
@@ -233,6 +165,7 @@ def _ours(bench: Bench, inputs: Inputs, criterion: str, k: int, groups: int, den
     sampler = agreement.build_sampler(criterion, shape.size, k, groups)
     generator = machine.generator_on(bench.device)
     touched = _touched([sampler.draw(each, generator).ids for each in inputs.targets], inputs.targets)
+    impl = "fused" if machine.is_gpu(bench.device) else "plain"
     operations = 6 * shape.positions * k * shape.width
     limits = {
         "loss": bench.limits.ms(operations),
@@ -241,13 +174,13 @@ def _ours(bench: Bench, inputs: Inputs, criterion: str, k: int, groups: int, den
     for sparse in (True, False) if dense else (True,):
 
         def check(sparse: bool = sparse) -> tuple[agreement.Distances, bool]:
-            return agreement.of_criterion(criterion, groups, bench.dtype, bench.device, sparse=sparse)
+            return agreement.of_criterion(criterion, groups, bench.dtype, bench.device, sparse=sparse, impl=impl)
 
         kind = "rows" if sparse else "dense"
         if not bench.agrees(f"{criterion}, G = {groups}, {kind}", check):
             continue
         weight, bias = inputs.table()
-        layer = Layer(weight, bias, sparse)
+        layer = Layer(weight, bias, sparse, impl)
         optimizer = RowAdam([weight, bias], half=bench.dtype == torch.bfloat16) if sparse else None
 
         def loss(hidden: Tensor, targets: Tensor, layer: Layer = layer) -> Tensor:
@@ -256,7 +189,6 @@ def _ours(bench: Bench, inputs: Inputs, criterion: str, k: int, groups: int, den
         for part in ("step",) if machine.is_gpu(bench.device) else ("loss", "step") if sparse else ("loss",):
             steps = _steps(inputs, loss, (weight, bias), optimizer, part == "step")
             found = bench.timed(steps, generator)
-            impl = "fused" if machine.is_gpu(bench.device) else "plain"
             yield _row(bench, shape, impl, criterion, part, k, groups, kind, found, limits[part])
 
 
@@ -286,7 +218,10 @@ def _full(bench: Bench, shape: Shape, inputs: Inputs | None, peers: Sequence[Pee
             if not bench.agrees(peer.name + (f" ({peer.note})" if peer.note else ""), check):
                 continue
             inputs = inputs or Inputs(shape, bench)
-            update = update or _dense_adam(bench, inputs)
+            if update is None:
+                update = _dense_adam(bench, inputs)
+                limit = bench.limits.ms(0, shape.size * shape.width * BYTES)
+                yield _row(bench, shape, "torch Adam", "ce", "optimizer", shape.size, 1, "dense", update, limit)
             yield from _softmax(bench, inputs, peer, loss, update)
 
 
@@ -294,16 +229,12 @@ def _softmax(bench: Bench, inputs: Inputs, peer: Peer, loss: Loss, update: Timin
     shape, (weight, bias) = inputs.shape, inputs.table()
     steps = _steps(inputs, lambda hidden, targets: loss(hidden, weight, targets, bias), (weight, bias), None, False)
     found = bench.timed(steps, capture=peer.capture)
-    eager = machine.is_gpu(bench.device) and not found.captured
     products, moved = 6 * shape.positions * shape.size * shape.width, shape.size * shape.width * BYTES
-    both = Timing(found.ms + update.ms, found.peak_mib, found.captured)
     for part, timing, limit in (
         ("loss", found, bench.limits.ms(products)),
-        ("optimizer", update, bench.limits.ms(0, moved)),
-        ("step", both, bench.limits.ms(products, moved)),
+        ("step", replace(found, ms=found.ms + update.ms), bench.limits.ms(products, moved)),
     ):
-        impl = peer.name + (", eager" if eager else "")
-        yield _row(bench, shape, impl, "ce", part, shape.size, 1, "dense", timing, limit)
+        yield _row(bench, shape, peer.name, "ce", part, shape.size, 1, "dense", timing, limit)
 
 
 def _dense_adam(bench: Bench, inputs: Inputs) -> Timing:
@@ -327,13 +258,9 @@ def _row(
     limit: float,
 ) -> Row:
     dtype = str(bench.dtype).removeprefix("torch.")
-    name = machine.name_of(bench.device)
+    name, impl = machine.name_of(bench.device), impl + (", eager" if found.eager else "")
     return Row(shape, impl, criterion, part, k, groups, gradients, dtype, found.ms, limit, found.peak_mib, name)
 
 
-def _triton() -> str | None:
-    try:
-        import triton
-    except ImportError:
-        return None
-    return triton.__version__
+def _short(text: str) -> str:
+    return " ".join(text.split())[:300]

@@ -5,6 +5,7 @@ The table is float32, as its optimizer wants it; products are in bfloat16 on a G
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ class Peer:
 
     name: str
     find: Callable[[], Loss]
+    gpu: bool = False  # only there
+    slow: bool = False  # to get ready: takes part only when it is asked for
     capture: bool = True  # False: it asks the GPU for a number, which no graph can hold
     biased: bool = True  # False: it takes no bias
     note: str = ""
@@ -54,18 +57,16 @@ def _torch_fused() -> Loss:
 
 
 def _cut() -> Loss:
-    from cut_cross_entropy import linear_cross_entropy
+    found: Any = import_module("cut_cross_entropy").linear_cross_entropy
 
     def loss(hidden: Tensor, weight: Tensor, targets: Tensor, bias: Tensor) -> Tensor:
-        return linear_cross_entropy(hidden, weight.to(hidden.dtype), targets)
+        return found(hidden, weight.to(hidden.dtype), targets)
 
     return loss
 
 
 def _liger() -> Loss:
-    from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
-
-    found = LigerFusedLinearCrossEntropyLoss()
+    found: Any = import_module("liger_kernel.transformers").LigerFusedLinearCrossEntropyLoss()
 
     def loss(hidden: Tensor, weight: Tensor, targets: Tensor, bias: Tensor) -> Tensor:
         return found(weight.to(hidden.dtype), hidden, targets, bias.to(hidden.dtype))
@@ -73,16 +74,15 @@ def _liger() -> Loss:
     return loss
 
 
+CUT = "has no bias, and drops gradients below 2.4e-4"
 PEERS = {
     peer.name: peer
     for peer in (
         Peer("torch", lambda: autocast),
-        Peer("torch bf16", lambda: half, note="its softmax is in bfloat16"),
-        Peer("torch.compile", _compiled),
+        Peer("torch bf16", lambda: half, gpu=True, note="its softmax is in bfloat16"),
+        Peer("torch.compile", _compiled, slow=True),
         Peer("linear_cross_entropy", _torch_fused),
-        Peer(
-            "cut-cross-entropy", _cut, capture=False, biased=False, note="has no bias, and drops gradients below 2.4e-4"
-        ),
-        Peer("Liger", _liger, capture=False),
+        Peer("cut-cross-entropy", _cut, gpu=True, capture=False, biased=False, note=CUT),
+        Peer("Liger", _liger, gpu=True, capture=False),
     )
 }

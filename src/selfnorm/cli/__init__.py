@@ -5,6 +5,7 @@ import sys
 
 import typer
 
+from selfnorm.cli.bench import bench
 from selfnorm.cli.demo import demo
 from selfnorm.cli.evaluate import evaluate
 from selfnorm.cli.lattice import lattice
@@ -27,6 +28,7 @@ app = typer.Typer(
 for verb in (demo, prepare, train, evaluate, score, lattice, rescore, wer):
     app.command()(verb)
 app.command(cls=ManyThresholds)(ngram)
+app.add_typer(bench, name="bench")
 
 
 def main() -> None:

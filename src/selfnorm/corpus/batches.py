@@ -32,7 +32,8 @@ class Batch:
 
     def of_real(self, hidden: Tensor) -> Tensor:
         """The hidden vectors of the real positions, without padding: [B, T, H] -> [N, H]"""
-        return hidden.flatten(0, 1).index_select(0, self.real)
+        flat = hidden.flatten(0, 1)
+        return flat if len(self.real) == len(flat) else flat.index_select(0, self.real)
 
     def bounds(self, groups: int) -> tuple[int, ...]:
         """Where `groups` even groups of whole sequences begin and end among the N positions."""

@@ -23,11 +23,13 @@ class Model(nn.Module):
     """
 
     small_state: ClassVar[bool] = True  # of one size, however many words a history has
+    deep: ClassVar[bool] = False  # many layers of small kernels: compiling them pays
 
     def __init__(
         self, size: int, width: int, embedding: int, *, tied: bool, sparse: bool, link: str, normalize: bool
     ) -> None:
         super().__init__()
+        self.compiled = False
         self.size = size  # C
         self.width = width  # H
         self.output = Output(size, width, link=link, normalize=normalize, sparse=sparse)
@@ -56,6 +58,9 @@ class Model(nn.Module):
     def put(self, state: State, index: Tensor, rows: State) -> State:
         """The state with these rows of the batch replaced, which may happen in its own memory."""
         raise NotImplementedError
+
+    def compile_parts(self) -> None:
+        """Compile what gains by it; the first steps then take longer."""
 
     def detach(self, state: State) -> State:
         """The state to carry on a stream from: no gradient flows back through it, and it stays of bounded size."""

@@ -37,6 +37,7 @@ class Transformer(Model):
     """
 
     small_state = False
+    deep = True
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Transformer(Model):
         batch, length = inputs.shape
         if state is None:
             state = self.start(batch, inputs.device)
-        hidden = self.into(self.embedding(inputs, self.output))  # [B, T, H]
+        hidden = _cast(self.into(self.embedding(inputs, self.output)))  # [B, T, H]
         turn = None
         if self.positions == "sinusoidal":
             hidden = hidden + SPREAD * torch.cat(waves(state.lengths, length, self.width), -1).to(hidden.dtype)
@@ -89,6 +90,11 @@ class Transformer(Model):
             past.append(after)
         hidden = self.norm(hidden).to(past[-1].dtype)  # autocast would leave float32 here
         return hidden, State(tuple(past), state.lengths + length, state.padding)
+
+    def compile_parts(self) -> None:
+        self.compiled = True
+        for block in self.blocks:
+            block.compile()
 
     def start(self, batch: int, device: torch.device | str | None = None) -> State:
         weight = self.norm.weight
@@ -172,6 +178,14 @@ class Block(nn.Module):
         query, key, value = (part.transpose(1, 2) for part in (query, key, value))  # [B, heads, …, D]
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=seen, is_causal=fresh)
         return self.mix(mixed.transpose(1, 2).flatten(2)), past
+
+
+def _cast(hidden: Tensor) -> Tensor:
+    """In autocast's dtype: the sum that runs through all blocks would be float32 for ever, at twice the bytes."""
+    kind = hidden.device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return hidden.to(torch.get_autocast_dtype(kind))
+    return hidden
 
 
 def visible(state: State, length: int) -> Tensor | None:

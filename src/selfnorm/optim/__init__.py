@@ -90,6 +90,11 @@ class Optimizer:
         self.lr = self.rate = float(parts[0].param_groups[0]["lr"])  # the recipe's; schedules give shares of it
         self.rates = torch.full((), self.lr, device=self.device)  # the same on the device
 
+    @property
+    def never_waits(self) -> bool:
+        """Whether a step runs on the device alone."""
+        return all(isinstance(part, RowOptimizer) or part.defaults.get("fused") for part in self.parts)
+
     def set_rate(self, scale: float) -> None:
         """Steps from now on are made at `scale` times the recipe's learning rate."""
         self.rate = self.lr * scale
@@ -122,9 +127,10 @@ class Optimizer:
     def norm(self) -> Tensor:
         """The norm of all gradients together, the rows of a table merged first."""
         grads = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        dense = [norm.float().square() for norm in torch._foreach_norm(grads)] if grads else []
-        rows = [part.square() for part in self.parts if isinstance(part, RowOptimizer)]
-        return torch.stack([*dense, *rows]).sum().sqrt()
+        squares = [part.square() for part in self.parts if isinstance(part, RowOptimizer)]
+        if grads:
+            squares.append(torch.stack(torch._foreach_norm(grads, dtype=torch.float32)).square().sum())
+        return torch.stack(squares).sum().sqrt()
 
     def tensors(self) -> dict[str, Tensor]:
         """The state of every parameter, by the number of its part, its own number and its key."""

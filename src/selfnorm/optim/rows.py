@@ -25,28 +25,35 @@ class RowOptimizer(torch.optim.Optimizer):
     def __init__(self, tables: Iterable[Tensor], rule: Rule, lr: float, half: bool = False) -> None:
         if not lr >= 0:
             raise ValueError(f"lr = {lr}: a learning rate is at least 0")
+        self.rule, self.half = rule, half
+        self.found: tuple[list[int], list[tuple[Tensor, Any]]] | None = None  # pieces, tables and their touched rows
         super().__init__(tables, {"lr": lr})
-        self.rule = rule
-        self.found: list[tuple[Tensor, Any]] | None = None  # this step's tables and their touched rows
-        for table in self.tables:
-            expect(table)
-            if half and table.ndim > 1:
-                keep_half(table)
-            if not table.is_contiguous():
-                raise ValueError(
-                    f"a table of shape {tuple(table.shape)} is not contiguous; give a row optimizer its copy"
-                )
-            self.state[table] = {name: torch.zeros_like(table, dtype=torch.float32) for name in self.moments}
-            self.state[table]["step"] = torch.zeros((), device=table.device)
 
     @property
     def tables(self) -> list[Tensor]:
         return [table for group in self.param_groups for table in group["params"]]
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        for table in self.param_groups[-1]["params"]:
+            if not table.is_contiguous():
+                raise ValueError(
+                    f"a table of shape {tuple(table.shape)} is not contiguous; give a row optimizer its copy"
+                )
+            self._wait_for(table)
+            self.state[table] = {name: torch.zeros_like(table, dtype=torch.float32) for name in self.moments}
+            self.state[table]["step"] = torch.zeros((), device=table.device)
+
+    def _wait_for(self, table: Tensor) -> None:
+        expect(table)
+        if self.half and table.ndim > 1:
+            keep_half(table)
+
     def touched(self) -> list[tuple[Tensor, Any]]:
         """Every table that has gradients, with its touched rows."""
-        if self.found is None:
-            left = [(table, expect(table)) for table in self.tables]
+        left = [(table, expect(table)) for table in self.tables]
+        counts = [len(pieces) for _, pieces in left]
+        if self.found is None or self.found[0] != counts:
             for table, _ in left:
                 if table.grad is not None:
                     raise ValueError(
@@ -54,8 +61,9 @@ class RowOptimizer(torch.optim.Optimizer):
                         "not read; take its rows with sparse=True everywhere, or give it to another optimizer"
                     )
             tables = [(table, list(pieces)) for table, pieces in left if pieces]
-            self.found = list(zip([table for table, _ in tables], touched_rows([pieces for _, pieces in tables])))
-        return self.found
+            rows = touched_rows([pieces for _, pieces in tables])
+            self.found = counts, list(zip([table for table, _ in tables], rows))
+        return self.found[1]
 
     @torch.no_grad()
     def square(self) -> Tensor:
@@ -76,7 +84,7 @@ class RowOptimizer(torch.optim.Optimizer):
         one = torch.ones((), device=self.tables[0].device)
         shrink, finite = one if shrink is None else shrink.float(), one if finite is None else finite.float()
         if found:
-            steps = [self.state[table]["step"] for table in self.tables]
+            steps = [self.state[table]["step"] for table in self.tables if id(table) in found]
             torch._foreach_add_(steps, [finite] * len(steps))
         for group in self.param_groups:
             lr = group["lr"]
@@ -94,6 +102,24 @@ class RowOptimizer(torch.optim.Optimizer):
         self.found = None
         for table in self.tables:
             expect(table).clear()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Into the tensors that are there: float32, on the table's device, and maybe known to a CUDA graph."""
+        kept = [self.state[table] for table in self.tables]
+        super().load_state_dict(state_dict)
+        numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
+        for table, mine, number in zip(self.tables, kept, numbers):
+            for name, value in state_dict["state"].get(number, {}).items():
+                mine[name].copy_(torch.as_tensor(value))
+            self.state[table] = mine
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "rule": self.rule, "half": self.half, "found": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for table in self.tables:  # a copied table knows nothing of who waits for its rows
+            self._wait_for(table)
 
 
 class RowSGD(RowOptimizer):

@@ -19,6 +19,7 @@ class Sampler(Protocol):
     noise: Noise
     k: int
     groups: int
+    waits: bool  # whether a draw waits for the host
 
     def draw(
         self, targets: Tensor, generator: torch.Generator | None = None, bounds: tuple[int, ...] | None = None

@@ -24,6 +24,7 @@ class Rejection(Shared):
     def __init__(self, noise: Noise, k: int = 8000, groups: int = 1) -> None:
         super().__init__(noise, k, groups, distinct=True)
         self.overdraw = 0 if k == noise.size else self._overdraw()
+        self.waits = self.overdraw == LONGEST
 
     def draw(
         self, targets: Tensor, generator: torch.Generator | None = None, bounds: tuple[int, ...] | None = None
@@ -34,7 +35,7 @@ class Rejection(Shared):
         draws = self.noise.inverse(self.uniform(targets, generator, self.overdraw))  # [G, M]
         ids, tries, found = self._first_distinct(draws)
         # a host sync, needed only where certainty takes too many draws to make at once
-        while self.overdraw == LONGEST and int(found.min()) < self.k:
+        while self.waits and int(found.min()) < self.k:
             draws = torch.cat([draws, self.noise.inverse(self.uniform(targets, generator, self.overdraw))], 1)
             ids, tries, found = self._first_distinct(draws)
         return Sample(

@@ -10,6 +10,8 @@ from selfnorm.samplers.sample import Sample, split
 
 
 class Shared:
+    waits: bool = False  # whether a draw waits for the host
+
     def __init__(self, noise: Noise, k: int, groups: int, *, distinct: bool = False) -> None:
         if k < 1 or groups < 1:
             raise ValueError(f"a sampler needs k >= 1 and groups >= 1, not k = {k} and groups = {groups}")

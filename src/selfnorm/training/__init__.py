@@ -51,7 +51,7 @@ def train(
     watcher = watcher or Watcher()
     parts = build(recipe, where)
     with folder.ours(run), noted_signals() as noted:
-        trainer = Trainer(parts, run)
+        trainer = Trainer(parts, run, watcher.say)
         with trainer.own_chance():
             _begin(trainer, source, watcher)
             vocabulary = (where / recipe.data / VOCABULARY).read_bytes()

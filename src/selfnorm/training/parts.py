@@ -14,6 +14,7 @@ from selfnorm.criteria import CRITERIA, Criterion
 from selfnorm.functional import check_pair
 from selfnorm.models import MODELS, Model, expand
 from selfnorm.noise import NOISES, LogUniform, Noise
+from selfnorm.ops import keep_half
 from selfnorm.optim import OPTIMIZERS, SCHEDULES, Optimizer, Schedule, sibling
 from selfnorm.recipe import Recipe, Table
 from selfnorm.samplers import SAMPLERS, Sampler
@@ -38,6 +39,12 @@ class Parts:
     @property
     def device(self) -> torch.device:
         return self.model.output.weight.device
+
+    @property
+    def recordable(self) -> bool:
+        """Whether nothing in a step waits for the host, so that it can be recorded as a CUDA graph."""
+        waits = self.sampler is not None and self.sampler.waits
+        return self.settings.recorded and self.optimizer.never_waits and not waits
 
     @property
     def total(self) -> int:
@@ -69,9 +76,13 @@ def build(recipe: Recipe, where: Path) -> Parts:
     if vocabulary.counts is not None:
         model.output.start_from(torch.from_numpy(vocabulary.counts.copy()))
     model.to(settings.place)
+    if settings.compiled(model.deep):
+        model.compile_parts()
     kind = recipe.batches.name or "sentences"
     batches = construct("batches", BATCHES, kind, recipe.batches.options, store=data.train, seed=seed)
     optimizer = _optimizer(recipe.optimizer, model, _tables(model) if options.get("sparse") else [])
+    if options.get("sparse") and settings.half:
+        keep_half(model.output.weight)
     schedule = construct("schedule", SCHEDULES, recipe.schedule.name or "constant", recipe.schedule.options)
     config = {
         "format": 1,

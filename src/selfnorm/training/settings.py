@@ -1,6 +1,7 @@
 """The recipe's `training` table: how long, how often, how exact."""
 
 import math
+import shutil
 from dataclasses import dataclass
 
 import torch
@@ -35,6 +36,8 @@ class Settings:
     device: str = "auto"
     most: int = MOST  # logits in memory at a time
     impl: str = "auto"  # who computes sums over the output layer: auto, plain, fused
+    graph: bool = True  # record steps as CUDA graphs on a GPU
+    compile: bool | None = None  # compile the layers of a Transformer; None: on a GPU, for trainings of some length
     evaluation_words: int | None = None  # of the development text, from its start; None: all
     tensorboard: bool = False
 
@@ -72,6 +75,17 @@ class Settings:
         if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
             raise ValueError(f"training.device = {self.device!r}: there are {torch.cuda.device_count()} GPUs here")
         return place
+
+    @property
+    def recorded(self) -> bool:
+        return self.graph and self.place.type == "cuda"
+
+    def compiled(self, deep: bool) -> bool:
+        """Whether to compile the layers: that takes half a minute, and pays in models of many small kernels."""
+        if self.compile is not None:
+            return self.compile
+        long = self.steps is None or self.steps >= 500
+        return deep and long and self.place.type == "cuda" and shutil.which("cc") is not None
 
     @property
     def half(self) -> bool:

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,10 @@ from selfnorm.corpus.ahead import Ahead
 from selfnorm.corpus.batches import Batch
 from selfnorm.corpus.store import TokenStore
 from selfnorm.evaluation import Evaluation, evaluate
+from selfnorm.models import Model
+from selfnorm.ops import out_of_memory
 from selfnorm.training.parts import Parts
+from selfnorm.training.steps import Outcome, Steps
 
 SOME = 256  # positions of a batch at which training looks at log Z
 
@@ -45,11 +48,14 @@ class Metrics:
 
 
 class Trainer:
-    def __init__(self, parts: Parts, run: Path) -> None:
+    def __init__(self, parts: Parts, run: Path, say: Callable[[str], None] = lambda sentence: None) -> None:
         self.parts, self.run = parts, run
         self.checkpoints = Checkpoints(run / "checkpoints")
         self.generator = torch.Generator(parts.device).manual_seed(parts.settings.seed)
         self.half = parts.settings.half
+        self.streams = parts.config["histories"] == "streams"
+        groups = 1 if parts.sampler is None else parts.sampler.groups
+        self.steps = Steps(self.work, self.generator, record=parts.recordable, groups=groups, say=say)
         self.step = self.words = self.skipped = 0
         self.evaluated = 0  # the last step at which what was due then has been done
         self.unsaved = False
@@ -98,37 +104,43 @@ class Trainer:
 
     def update(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """One step; returns the gradient's norm and the hidden vectors."""
+        parts = self.parts
+        scale = parts.schedule.scale(self.step, self.step / parts.batches.steps_per_epoch, parts.total)
+        parts.optimizer.set_rate(scale)
+        if self.streams and (self.state is None or self.step % parts.batches.steps_per_epoch == 0):
+            self.state = parts.model.start(len(batch.inputs), parts.device)
+        try:
+            norm, hidden, self.state = self.steps(batch, self.state)
+        except torch.OutOfMemoryError as error:
+            k = None if parts.sampler is None else parts.sampler.k
+            why = out_of_memory(len(batch.targets), k, len(parts.data.vocabulary))
+            raise torch.OutOfMemoryError(
+                f"step {self.step}: {why}: batches.positions or sequences, sampler.k, training.most"
+            ) from error
+        return norm, hidden
+
+    def work(self, batch: Batch, state: Any) -> Outcome:
+        """What a step does on the device; nothing here waits for the host or hangs on the step's number."""
         parts, settings = self.parts, self.parts.settings
-        hidden = batch.of_real(self.hidden(batch))  # [N, H]  real positions, no padding
+        with torch.autocast(parts.device.type, dtype=torch.bfloat16, enabled=self.half):
+            hidden, state = parts.model.advance(batch.inputs, state)
+        hidden = batch.of_real(hidden)  # [N, H]  real positions, no padding
         sample: Any = None  # a criterion over the whole vocabulary takes none
         if parts.sampler is not None:
             sample = parts.sampler.draw(batch.targets, self.generator, batch.bounds(parts.sampler.groups))
         losses = parts.criterion.loss(hidden, parts.model.output.layer, batch.targets, sample, settings.most)
         loss = losses.mean()
         loss.backward()
-        scale = parts.schedule.scale(self.step, self.step / parts.batches.steps_per_epoch, parts.total)
-        parts.optimizer.set_rate(scale)
         norm, finite = parts.optimizer.step(loss.detach(), settings.clip)
         self.count(loss.detach(), norm, finite)
-        return norm, hidden.detach()
-
-    def hidden(self, batch: Batch) -> Tensor:
-        model, device = self.parts.model, self.parts.device
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.half):
-            if self.parts.config["histories"] != "streams":
-                return model(batch.inputs)
-            if self.state is None or self.step % self.parts.batches.steps_per_epoch == 0:
-                self.state = model.start(len(batch.inputs), device)
-            hidden, state = model.advance(batch.inputs, self.state)
-        self.state = model.detach(state)
-        return hidden
+        return Outcome(norm, hidden.detach(), parts.model.detach(state) if self.streams else None)
 
     def count(self, loss: Tensor, norm: Tensor, finite: Tensor) -> None:
         clip = self.parts.settings.clip
         clipped = norm > clip if clip else torch.zeros_like(finite)
         row = self.counts[4] + 1
         now = torch.stack([torch.ones_like(loss), loss.where(finite, 0.0), clipped & finite, ~finite])
-        self.counts = torch.cat([self.counts[:4] + now, row.where(~finite, 0.0)[None]])
+        self.counts.copy_(torch.cat([self.counts[:4] + now, row.where(~finite, 0.0)[None]]))
 
     @torch.no_grad()
     def metrics(self, batch: Batch, hidden: Tensor, norm: Tensor, speed: float) -> Metrics:
@@ -170,9 +182,10 @@ class Trainer:
         vocabulary, settings = self.parts.data.vocabulary, self.parts.settings
         options = {"histories": self.parts.config["histories"], "most": settings.most}
         check(self.step)
-        measured = evaluate(
-            self.parts.model, store, vocabulary.unknown, progress=lambda *_: check(self.step), **options
-        )
+        with _as_written(self.parts.model):
+            measured = evaluate(
+                self.parts.model, store, vocabulary.unknown, progress=lambda *_: check(self.step), **options
+            )
         if not math.isfinite(measured.perplexity):
             raise self.stopped(f"the perplexity of the development text is {measured.perplexity}")
         return measured
@@ -234,7 +247,7 @@ class Trainer:
         self.step, self.words, self.skipped, self.unsaved = saved.step, state["words"], state["skipped"], False
         self.evaluated = state["evaluated"]
         self.best = None if state["best"] is None else Evaluation.of(state["best"])
-        self.counts = tensors["counts"].to(parts.device)
+        self.counts.copy_(tensors["counts"])
         self.generator.set_state(tensors["chance.sampler"])
         torch.set_rng_state(tensors["chance.cpu"])
         if parts.device.type == "cuda" and "chance.cuda" in tensors:
@@ -251,6 +264,11 @@ class Trainer:
     def log(self, line: Metrics | Evaluation) -> dict[str, Any]:
         fields = asdict(line)
         return fields if isinstance(line, Metrics) else {"step": self.step, "evaluation": fields}
+
+
+def _as_written(model: Model) -> AbstractContextManager[Any]:
+    """Compiled layers run as they are written: texts to be measured have shapes of every kind."""
+    return torch.compiler.set_stance("force_eager") if model.compiled else nullcontext()
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

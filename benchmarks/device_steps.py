@@ -1,0 +1,164 @@
+"""Cases for device_checks.py: draws, updates of rows, and whole training steps, made twice or as a CUDA graph."""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from device_sums import GPU, PLACE, Found, Values, distance, judged
+from torch import nn
+
+from selfnorm import SampledLoss
+from selfnorm.noise import LogUniform
+from selfnorm.ops import ADAGRAD, ADAM, SGD, Rule, Scalars, draws, keep_half
+from selfnorm.ops.rows import NOWHERE, Piece
+from selfnorm.ops.updates import FusedRows, PlainRows
+from selfnorm.optim import OPTIMIZERS, Optimizer, RowAdam
+from selfnorm.samplers.systematic import SURE, Systematic
+
+RULES = {"sgd": Rule(SGD), "adagrad": Rule(ADAGRAD, 1e-10), "adam": Rule(ADAM, 1e-8, 0.9, 0.99)}
+MOMENTS = {"sgd": 0, "adagrad": 1, "adam": 2}
+
+
+STEPS = 5
+
+
+def piece(width: int, entries: int, own: int, dtype: torch.dtype, distinct: bool) -> Piece:
+    """Gradients of rows: many copies of few ids, a run of hundreds, entries that count nothing."""
+    generator = torch.Generator().manual_seed(entries + width)
+    ids = torch.randint(0, max(2, entries // 3), (entries + own,), generator=generator)
+    ids[entries // 4 : entries // 2] = 3
+    if distinct:
+        ids = torch.cat([torch.arange(entries), entries + ids[entries:]])
+    ids[entries::5] = NOWHERE
+    shape = (width,) if width else ()
+    values, outer = torch.randn(entries, *shape, generator=generator), torch.randn(own, *shape, generator=generator)
+    factor = torch.randn(own, generator=generator)
+    given = (ids.int(), values.to(dtype), factor if own else None, outer.to(dtype) if own and width else None)
+    return Piece(*(None if each is None else each.to(PLACE) for each in given), distinct)
+
+
+def updates(small: bool, width: int, entries: int, own: int, distinct: bool) -> Iterator[Found]:
+    """The three rules, and the gradient's norm; the copy in half precision must be the table's, rounded."""
+    size = 2 * entries + 10
+    scalars = Scalars(*(torch.tensor(each, device=PLACE) for each in (0.1, 3.0, 0.7, 1.0)))
+    for dtype in (torch.float32,) if small else (torch.float32, torch.bfloat16):
+        pieces = [piece(width, entries, own, dtype, distinct)]
+        for name, rule in RULES.items():
+            found = {}
+            for rows in (PlainRows(pieces), FusedRows(pieces)):
+                generator = torch.Generator().manual_seed(1)
+                made = [torch.rand(size, *([width] if width else []), generator=generator) for _ in range(3)]
+                table, *moments = (each.to(PLACE) for each in made[: 1 + MOMENTS[name]])
+                if width:
+                    keep_half(table)
+                rows.update(table, moments, rule, scalars)
+                parts = {"table": table, "norm": rows.square()}
+                found[type(rows)] = parts | {f"moment {i}": moment for i, moment in enumerate(moments)}
+            shares = {each: distance(found[FusedRows][each], found[PlainRows][each]) / 2e-6 for each in parts}
+            for each in ("table", *(f"moment {i}" for i in range(MOMENTS[name]))):
+                untouched = torch.ones(size, dtype=torch.bool, device=PLACE)
+                untouched[pieces[0].ids[pieces[0].ids != NOWHERE].long()] = False
+                same = torch.equal(found[FusedRows][each][untouched], found[PlainRows][each][untouched])
+                shares[f"{each} elsewhere"] = 0.0 if same else math.inf
+            if width:
+                copy, wanted = table.half_copy.copy, table.bfloat16()  # type: ignore[attr-defined]
+                exact = torch.equal(copy, wanted) if GPU else distance(copy, wanted) < 2**-7  # the interpreter cuts
+                shares["half"] = 0.0 if exact else math.inf
+            yield judged(f"{name} width {width}, {entries} + {own} entries, {dtype}, distinct {distinct}", shares)
+
+
+def drawn(small: bool, k: int, size: int, groups: int) -> Iterator[Found]:
+    """The one-kernel draw against the sampler's own formula."""
+    sampler = Systematic(LogUniform(size), k, groups)
+    targets = torch.arange(0, size, max(1, size // 500), device=PLACE)
+    uniform = torch.rand(groups, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(k)).to(PLACE)
+    numbers = torch.tensor([sampler.before, sampler.rate, sampler.noise.log_total], dtype=torch.float64, device=PLACE)
+    ids, expected, of_targets = draws.systematic(uniform, targets, numbers, sampler.sure, k, size, SURE)
+    truth = sampler.noise.inverse(
+        sampler.before + (uniform + torch.arange(k, device=PLACE) - sampler.sure) / sampler.rate
+    )
+    truth[:, : sampler.sure] = torch.arange(sampler.sure, device=PLACE)
+    off = (ids - truth).abs()  # on the very edge between two words, rounding may choose the neighbour
+    shares = {
+        "ids": math.inf if bool((off > 1).any()) else 0.0,
+        "edges": float((off > 0).sum()) / (1 + 1e-4 * off.numel()),
+        "rising": 0.0 if bool((ids.diff() > 0).all()) else math.inf,
+        "expected": distance(expected, sampler.expected(ids)) / 1e-9,
+        "expected of targets": distance(of_targets, sampler.expected(targets)) / 1e-9,
+    }
+    yield judged(f"k {k}, {size} words, {groups} groups", shares)
+
+
+class Training:
+    """A user's loop: a layer before the output, one norm, one clip, and a step on the rows that were touched."""
+
+    def __init__(self, small: bool, criterion: str, groups: int) -> None:
+        n, size, h, k = (24, 120, 16, 30) if small else (512, 20_000, 256, 1000)
+        generator = torch.Generator().manual_seed(0)
+        self.inputs = torch.randn(n, h, generator=generator).to(PLACE)
+        self.targets = LogUniform(size).inverse(torch.rand(n, generator=generator)).to(PLACE)
+        self.chance = torch.Generator(PLACE)
+        self.body = nn.Parameter((torch.randn(h, h, generator=generator) / h**0.5).to(PLACE))
+        self.weight = nn.Parameter((torch.randn(size, h, generator=generator) / h**0.5).to(PLACE))
+        self.bias = nn.Parameter(torch.full((size,), -6.0, device=PLACE))
+        self.loss = SampledLoss(
+            size, criterion, k=k, groups=groups, sparse=True, impl="fused", generator=self.chance, ignore_index=None
+        )
+        dense, rows = OPTIMIZERS["adam"]([self.body]), RowAdam([self.weight, self.bias], half=GPU)
+        self.optimizer = Optimizer(dense, rows)
+        self.optimizer.set_rate(1.0)
+
+    def step(self) -> None:
+        with torch.autocast(PLACE, torch.bfloat16, enabled=GPU):
+            loss = self.loss((self.inputs @ self.body).tanh(), self.weight, self.targets, self.bias)
+        loss.backward()
+        self.optimizer.step(loss.detach(), clip=1.0)
+
+    def numbers(self) -> Values:
+        """Parameters and state, as they are now."""
+        found = {"body": self.body, "weight": self.weight, "bias": self.bias} | self.optimizer.tensors()
+        return {name: each.detach().clone() for name, each in found.items()}
+
+
+def repeated(small: bool, criterion: str, groups: int) -> Iterator[Found]:
+    """The same steps from the same state, twice: every bit the same."""
+    ends = []
+    for _ in range(2):
+        training = Training(small, criterion, groups)
+        begin = training.numbers()
+        training.chance.manual_seed(3)
+        for _ in range(2 if small else STEPS):
+            training.step()
+        ends.append(training.numbers())
+    shares = {name: 0.0 if torch.equal(ends[0][name], ends[1][name]) else math.inf for name in ends[0]}
+    shares["something moved"] = math.inf if torch.equal(begin["weight"], ends[0]["weight"]) else 0.0
+    yield judged(f"{criterion}, {groups} groups", shares)
+
+
+def captured(small: bool, criterion: str, groups: int) -> Iterator[Found]:
+    """A step as a CUDA graph, replayed, against the same steps made one by one."""
+    ends = []
+    for as_graph in (False, True):
+        training = Training(small, criterion, groups)
+        training.chance.manual_seed(3)
+        beside = torch.cuda.Stream()
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            for _ in range(3):
+                training.step()
+        torch.cuda.current_stream().wait_stream(beside)
+        make = training.step
+        if as_graph:
+            graph = torch.cuda.CUDAGraph()
+            graph.register_generator_state(training.chance)
+            with torch.cuda.graph(graph):
+                training.step()
+            make = graph.replay
+        training.chance.manual_seed(4)
+        for _ in range(STEPS):
+            make()
+        torch.cuda.synchronize()
+        ends.append(training.numbers())
+    yield judged(
+        f"{criterion}, {groups} groups", {each: distance(ends[1][each], ends[0][each]) / 1e-5 for each in ends[0]}
+    )

@@ -1,0 +1,285 @@
+"""Row optimizers: PyTorch's own, given the same rows, judge every step; then a user's whole loop."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from selfnorm import SampledLoss
+from selfnorm.criteria import CRITERIA
+from selfnorm.ops import expect, take
+from selfnorm.optim import OPTIMIZERS, Optimizer, RowAdagrad, RowAdam, RowSGD
+from selfnorm.registry import pick
+from selfnorm.samplers import SAMPLERS
+
+C, H = 40, 5
+PAIRS = {  # eps stands elsewhere in SparseAdam; so small a one is nowhere
+    "adam": (
+        lambda tables: RowAdam(tables, lr=0.05, beta1=0.8, beta2=0.95, eps=1e-30),
+        lambda tables: torch.optim.SparseAdam(tables, lr=0.05, betas=(0.8, 0.95), eps=1e-30),
+    ),
+    "adagrad": (lambda tables: RowAdagrad(tables, lr=0.3), lambda tables: torch.optim.Adagrad(tables, lr=0.3)),
+    "sgd": (lambda tables: RowSGD(tables, lr=0.2), lambda tables: torch.optim.SGD(tables, lr=0.2)),
+}
+SAMPLED = [name for name in CRITERIA if pick("criterion", CRITERIA, name).sampled]
+
+
+def tables():
+    """The same weight and bias at every call."""
+    generator = torch.Generator().manual_seed(0)
+    return [nn.Parameter(torch.randn(*shape, generator=generator)) for shape in ((C, H), (C,))]
+
+
+def passes(number=7):
+    """Ids with duplicates, and a random gradient for each; the first passes touch the first rows alone."""
+    generator = torch.Generator().manual_seed(1)
+    for step in range(number):
+        ids = torch.randint(0, 5 * (step + 1), (4, 6), generator=generator)
+        yield ids, torch.randn(4, 6, H, generator=generator), torch.randn(4, 6, generator=generator)
+
+
+def backward(weight, bias, ids, of_weight, of_bias):
+    loss = (take(weight, ids, sparse=True) * of_weight).sum() + (take(bias, ids, sparse=True) * of_bias).sum()
+    loss.backward()
+    return loss.detach()
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_every_step_is_torchs(name):
+    mine, theirs = tables(), tables()
+    optimizer, other = PAIRS[name][0](mine), PAIRS[name][1](theirs)
+    for step, each in enumerate(passes()):
+        backward(*mine, *each)
+        backward(*theirs, *each)
+        assert all(table.grad is None for table in mine)
+        assert all(table.grad.is_sparse for table in theirs)
+        optimizer.step()
+        other.step()
+        other.zero_grad()
+        for found, wanted in zip(mine, theirs):
+            torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6, msg=f"step {step}")
+
+
+def test_a_table_that_gets_nothing_does_not_count_the_step():
+    mine, theirs = tables(), tables()
+    optimizer, other = PAIRS["adam"][0](mine), PAIRS["adam"][1](theirs)
+    for step, (ids, of_weight, of_bias) in enumerate(passes()):
+        for weight, bias in (mine, theirs):
+            if step > 3:
+                backward(weight, bias, ids, of_weight, of_bias)
+            else:
+                (take(weight, ids, sparse=True) * of_weight).sum().backward()
+        optimizer.step()
+        other.step()
+        other.zero_grad()
+    torch.testing.assert_close(mine[1], theirs[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_passes_and_one_step_are_the_sum(name):
+    mine, theirs = tables(), tables()
+    optimizer, other = PAIRS[name][0](mine), PAIRS[name][1](theirs)
+    for each in passes(6):
+        backward(*mine, *each)
+        optimizer.touched()  # a look at the gradients in between changes nothing
+        backward(*theirs, *each)
+        if len(expect(mine[0])) == 2:
+            optimizer.step()
+            other.step()
+            other.zero_grad()
+    for found, wanted in zip(mine, theirs):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_clipping_is_that_of_dense_gradients(name):
+    """The norm is over merged rows of all tables and the other parameters; clip_grad_norm_ on dense twins says so."""
+    mine, theirs = tables(), tables()
+    one, two = (nn.Parameter(torch.ones(3)) for _ in range(2))
+    optimizer = Optimizer(OPTIMIZERS["sgd"]([one], lr=0.5), PAIRS[name][0](mine))
+    other, others = torch.optim.SGD([two], lr=0.5), PAIRS[name][1](theirs)
+    for each in passes():
+        loss = backward(*mine, *each)
+        one.square().sum().backward()
+        norm, _ = optimizer.step(loss, clip=0.5)
+        backward(*theirs, *each)
+        two.square().sum().backward()
+        dense = [nn.Parameter(each.detach().clone()) for each in (*theirs, two)]
+        for twin, table in zip(dense, (*theirs, two)):
+            twin.grad = table.grad.to_dense().clone()
+        torch.testing.assert_close(norm, nn.utils.clip_grad_norm_(dense, 0.5))
+        two.grad = dense[2].grad
+        for twin, table in zip(dense, theirs):
+            table.grad = twin.grad.sparse_mask(table.grad.coalesce())
+        for each in (other, others):
+            each.step()
+            each.zero_grad()
+        for found, wanted in zip((*mine, one), (*theirs, two)):
+            torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_saved_state_goes_on_bit_by_bit(name):
+    whole = tables()
+    optimizer, half = PAIRS[name][0](whole), None
+    for step, each in enumerate(passes()):
+        if step == 4:
+            half = copy.deepcopy([whole, optimizer.state_dict()])
+            cut = half[0]
+            again = PAIRS[name][0](cut)
+            buffers = [dict(again.state[table]) for table in cut]
+            again.load_state_dict(half[1])
+            for table, held in zip(cut, buffers):  # by a CUDA graph, perhaps
+                assert all(again.state[table][key] is value for key, value in held.items())
+        for made, by in [(whole, optimizer)] + ([(cut, again)] if half else []):
+            backward(*made, *each)
+            by.step()
+    assert all(torch.equal(one, two) for one, two in zip(whole, cut))
+
+
+def test_torchs_sparse_adam_hands_over():
+    mine, theirs = tables(), tables()
+    mine_optimizer, other = PAIRS["adam"][0](mine), PAIRS["adam"][1](theirs)
+    for step, each in enumerate(passes()):
+        backward(*theirs, *each)
+        other.step()
+        other.zero_grad()
+        if step == 3:
+            for table, from_there in zip(mine, theirs):
+                table.data.copy_(from_there)
+            mine_optimizer.load_state_dict(other.state_dict())
+        if step > 3:
+            backward(*mine, *each)
+            mine_optimizer.step()
+    for found, wanted in zip(mine, theirs):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_moments_of_a_table_in_half_precision_are_loaded_in_float32():
+    table = nn.Parameter(torch.randn(C, H).bfloat16())
+    optimizer = RowAdam([table])
+    take(table, torch.arange(5), sparse=True).square().sum().backward()
+    optimizer.step()
+    again = RowAdam([table])
+    again.load_state_dict(optimizer.state_dict())
+    for name, value in optimizer.state[table].items():
+        assert again.state[table][name].dtype == torch.float32
+        assert torch.equal(again.state[table][name], value)
+
+
+def test_a_table_can_be_added_later():
+    weight, bias = tables()
+    optimizer = RowAdam([weight])
+    optimizer.add_param_group({"params": [bias], "lr": 0.0})
+    backward(weight, bias, *next(passes()))
+    optimizer.step()
+    assert torch.equal(bias, tables()[1])
+    assert not torch.equal(weight, tables()[0])
+
+
+def test_a_copy_goes_on_by_itself():
+    mine = tables()
+    optimizer = RowAdam(mine, lr=0.1, half=True)
+    for step, each in enumerate(passes()):
+        if step == 3:
+            copied, other = copy.deepcopy((mine, optimizer))
+        backward(*mine, *each)
+        optimizer.step()
+        if step >= 3:
+            backward(*copied, *each)
+            other.step()
+    assert all(torch.equal(one, two) for one, two in zip(mine, copied))
+    assert all(one is not two for one, two in zip(mine, copied))
+
+
+def test_zero_grad_drops_the_pieces():
+    weight, bias = tables()
+    optimizer = RowSGD([weight, bias])
+    backward(weight, bias, *next(passes()))
+    assert optimizer.square() > 0
+    optimizer.zero_grad()
+    assert not expect(weight)
+    assert optimizer.square() == 0
+    optimizer.step()
+    assert torch.equal(weight, tables()[0])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda table: RowSGD([table], lr=-1), r"lr = -1: a learning rate is at least 0"),
+        (lambda table: RowAdam([table], lr=float("nan")), r"lr = nan: a learning rate is at least 0"),
+        (lambda table: RowAdam([table], beta1=1.0), r"beta1 = 1.0 and beta2 = 0.99: both are at least 0 and below 1"),
+        (lambda table: RowAdam([table], beta2=-0.1), r"beta2 = -0.1: both are at least 0 and below 1"),
+    ],
+)
+def test_wrong_numbers_are_one_sentence(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(tables()[0])
+
+
+def test_a_dense_gradient_is_not_passed_over():
+    weight, bias = tables()
+    optimizer = RowAdam([weight, bias])
+    SampledLoss(C, k=8)(torch.randn(6, H), weight, torch.arange(6), bias).backward()  # sparse=True was forgotten
+    with pytest.raises(ValueError, match=r"shape \(40, 5\) has a gradient of its own.*sparse=True everywhere"):
+        optimizer.step()
+
+
+def test_a_strided_table_is_refused_and_stays_as_it_was():
+    table = nn.Parameter(torch.randn(H, C).T)
+    with pytest.raises(ValueError, match=r"shape \(40, 5\) is not contiguous; give a row optimizer its copy"):
+        RowAdam([table], half=True)
+    take(table, torch.arange(3), sparse=True).sum().backward()
+    assert table.grad is not None  # nobody waits for its rows
+    assert not hasattr(table, "half_copy")
+
+
+def pairs():
+    """Every sampled criterion with every sampler that goes with it."""
+    for name in SAMPLED:
+        for sampler in SAMPLERS:
+            if (sampler == "excluding") == (name == "mode2"):
+                yield name, sampler
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("with_bias", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize(("name", "sampler"), list(pairs()))
+def test_a_users_loop_learns(name, sampler, with_bias, groups):
+    """The loss falls, and rows that were neither drawn nor targets stay as they were, bit by bit."""
+    size, width, n = 400, 6, 24
+    generator = torch.Generator().manual_seed(2)
+    hidden, targets = torch.randn(n, width, generator=generator), torch.arange(n) % 7
+    weight = nn.Parameter(torch.randn(size, width, generator=generator) * 0.1)
+    bias = nn.Parameter(torch.full((size,), -3.0)) if with_bias else None
+    before, drawn = weight.detach().clone(), []
+    chance = torch.Generator()
+    loss = SampledLoss(size, name, sampler=sampler, k=20, groups=groups, sparse=True, generator=chance)
+    optimizer = RowAdam([weight] if bias is None else [weight, bias], lr=0.1)
+
+    @torch.no_grad()
+    def now():
+        chance.manual_seed(4)
+        return sum(float(loss(hidden, weight, targets, bias)) for _ in range(10)) / 10
+
+    def closure():
+        optimizer.zero_grad()
+        value = loss(hidden, weight, targets, bias)
+        value.backward()
+        drawn.extend(piece.ids.flatten() for piece in expect(weight))
+        return value
+
+    first = now()
+    chance.manual_seed(3)
+    assert all(float(optimizer.step(closure).detach()) for _ in range(20))
+    assert now() < first - 1
+    touched = torch.zeros(size, dtype=torch.bool)
+    touched[torch.cat(drawn)] = True
+    assert touched[targets].all()
+    assert int((~touched).sum()) > size / 4
+    assert torch.equal(weight[~touched], before[~touched])
+    moved = (weight != before).any(-1)
+    assert moved[targets].all()
+    assert moved[touched].double().mean() > 0.5  # a stand-in of mode2 counts where a target needs it
