@@ -95,7 +95,7 @@ def report(small: bool, jobs: int) -> dict[str, Found]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--small", action="store_true", help="a few small cases, nothing written")
-    parser.add_argument("--jobs", type=int, default=8 if GPU else 1, help="processes")
+    parser.add_argument("--jobs", type=int, default=12 if GPU else 1, help="processes")
     options = parser.parse_args()
     results = report(options.small, options.jobs)
     if not options.small:
@@ -105,11 +105,16 @@ if __name__ == "__main__":
             "triton": triton.__version__,
             "date": datetime.date.today().isoformat(),
             "families": {
-                name: {"cases": each.cases, "worst": each.worst, "failed": len(each.wrong)}
+                name: {
+                    "cases": each.cases,
+                    "worst": each.worst if math.isfinite(each.worst) else None,
+                    "failed": len(each.wrong),
+                }
                 for name, each in results.items()
             },
         }
         path = RESULTS / "device_checks.json"
+        path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(summary, indent=1) + "\n")
         print(path)
     sys.exit(any(each.wrong for each in results.values()))

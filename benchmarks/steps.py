@@ -3,10 +3,10 @@
     python benchmarks/steps.py [--body lstm transformer] [--size 30000 200000 1000000] [--criterion mode3]
 
 Random words, log-uniform as in text. A step is the trainer's own (selfnorm.training): model in bfloat16, sampler, loss,
-gradients, norm and clip, Adam (row-sparse on the tables of words), recorded as a CUDA graph. The criterion "compiled ce"
-is cross entropy by torch.compile with fused dense Adam in the same loop. The share of the output layer is what a step
-takes beyond the body alone (its forward and backward pass and its Adam); memory is what a step needs beyond weights,
-moments and copies. Rows: benchmarks/results/steps.csv.
+gradients, norm and clip, Adam (row-sparse on the tables of words), recorded as a CUDA graph. The criterion
+"compiled ce" is cross entropy by torch.compile with fused dense Adam in the same loop. The share of the output layer is
+what a step takes beyond the body alone (its forward and backward pass and its Adam); memory is what a step needs beyond
+weights, moments and copies. Rows: benchmarks/results/steps.csv.
 """
 
 import argparse

@@ -171,10 +171,11 @@ class Block(nn.Module):
         three = self.query_key_value(hidden).unflatten(-1, (3, self.heads, -1))  # [B, T, 3, heads, D]
         if turn is not None:
             three = torch.cat([turned(three[:, :, :2], turn), three[:, :, 2:]], 2)
-        query, new = three[:, :, 0], three[:, :, 1:]
-        fresh = not past.shape[1]
+        query, key, value = three.unbind(2)
+        new, fresh = three[:, :, 1:], not past.shape[1]
         past = new if fresh else torch.cat([past.to(new.dtype), new], 1)  # [B, S + T, 2, heads, D]
-        key, value = past.unbind(2)
+        if not fresh:
+            key, value = past.unbind(2)
         query, key, value = (part.transpose(1, 2) for part in (query, key, value))  # [B, heads, …, D]
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=seen, is_causal=fresh)
         return self.mix(mixed.transpose(1, 2).flatten(2)), past

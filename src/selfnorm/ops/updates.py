@@ -133,7 +133,8 @@ class FusedRows:
     def _shape(self) -> dict[str, Any]:
         wide = _width(self._sizes()[-1])
         shape = {"HAS_FACTOR": self.piece.factor is not None, "HAS_OUTER": self.piece.outer is not None}
-        return {**shape, "BT": 2048 // wide, "BD": wide, "num_warps": 4}  # a larger tile leaves room for few programs
+        few = {"BT": min(16, 2048 // wide), "BD": wide}  # a larger tile takes registers, and fewer programs fit
+        return {**shape, **few, "num_warps": max(1, wide // 256)}
 
 
 def sort(piece: Piece) -> tuple[Tensor, Tensor]:
