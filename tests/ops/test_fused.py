@@ -181,3 +181,15 @@ def test_auto_is_plain_on_a_cpu(monkeypatch):
     monkeypatch.setattr(fused, "softplus_sum", None)
     case = Case((8, 20, 16))
     assert ops.softplus_sum(case.hidden, Layer(case.weight), case.sample, case.targets)[1].shape == (8,)
+
+
+@pytest.mark.parametrize("which", ["weight", "bias", "hidden"])
+def test_tensors_may_lie_in_memory_as_they_like(which):
+    case = Case((17, 20, 16), rising=True)
+    straight = Case((17, 20, 16), rising=True).run(fused.softplus_sum, torch.float32)
+    turned = getattr(case, which)
+    turned = turned.repeat_interleave(2)[::2] if turned.ndim == 1 else turned.T.contiguous().T
+    assert not turned.is_contiguous()
+    setattr(case, which, turned)
+    for name, value in case.run(fused.softplus_sum, torch.float32).items():
+        torch.testing.assert_close(value, straight[name], msg=name)

@@ -3,9 +3,12 @@
 import pytest
 import torch
 
-from selfnorm.ops import ADAGRAD, ADAM, SGD, Rule, Scalars, expect, keep_half, take
+from selfnorm.functional import sampled_loss
+from selfnorm.noise import LogUniform
+from selfnorm.ops import ADAGRAD, ADAM, SGD, Rule, Scalars, expect, keep_half, take, updates
 from selfnorm.ops.rows import NOWHERE, Piece, half_of, returned
 from selfnorm.ops.updates import FusedRows, PlainRows
+from selfnorm.samplers.systematic import Systematic
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -103,3 +106,45 @@ def test_pieces_are_left_where_an_optimizer_waits():
     assert table.grad is None
     assert torch.equal(pieces[0].ids, ids.flatten())
     assert torch.equal(pieces[0].values, torch.full((4, 4), 2.0, device=PLACE))
+
+
+@pytest.mark.parametrize("width", [24, 0])
+def test_gradients_that_autograd_spreads_or_turns(width):
+    """The gradient of a plain sum is one number for all; that of a product may lie the other way round."""
+    table = torch.nn.Parameter(torch.zeros(C, width or 1, device=PLACE)[:, 0 if not width else slice(None)].clone())
+    pieces, ids = expect(table), torch.tensor([[1, 2], [1, 5]], device=PLACE)
+    take(table, ids, sparse=True).sum().backward()
+    turned = torch.randn(24, 4).T if width else torch.randn(8)[::2]
+    for made in (pieces, [Piece(ids.flatten(), turned.to(PLACE))]):
+        torch.testing.assert_close(FusedRows(made).square(), PlainRows(made).square(), rtol=1e-5, atol=0)
+        moved = []
+        for rows in (FusedRows(made), PlainRows(made)):
+            moved.append(torch.zeros_like(table.detach()))
+            rows.update(moved[-1], [], RULES["sgd"], scalars())
+        torch.testing.assert_close(*moved)
+
+
+@pytest.mark.parametrize("frozen", ["weight", "bias"])
+@pytest.mark.parametrize("impl", ["plain", "fused"])
+def test_a_frozen_table_leaves_nothing(impl, frozen):
+    tables = {"weight": torch.randn(C, 8, device=PLACE), "bias": torch.zeros(C, device=PLACE)}
+    tables = {name: torch.nn.Parameter(table, requires_grad=name != frozen) for name, table in tables.items()}
+    pieces = {name: expect(table) for name, table in tables.items()}
+    hidden, target = torch.randn(9, 8, device=PLACE), torch.arange(9, device=PLACE)
+    sampler = Systematic(LogUniform(C), k=12)
+    sampled_loss(hidden, target=target, **tables, sampler=sampler, sparse=True, impl=impl).backward()
+    assert {name for name, left in pieces.items() if left} == set(tables) - {frozen}
+
+
+@pytest.mark.parametrize("counted", [0, 12000])
+def test_distinct_rows_stay_in_front_however_the_others_are_sorted(counted, monkeypatch):
+    monkeypatch.setattr(updates, "COUNTED", counted)
+    made = piece(24)
+    ids = torch.cat([2 * torch.arange(40), 2 * made.ids[40:].clamp(max=C).cpu() % 50 + 1]).int().to(PLACE)
+    pieces = [made._replace(ids=ids, distinct=True)]
+    fast, slow = FusedRows(pieces), PlainRows(pieces)
+    torch.testing.assert_close(fast.square(), slow.square(), rtol=1e-5, atol=0)
+    moved = [torch.zeros(2 * C, 24, device=PLACE) for _ in range(2)]
+    fast.update(moved[0], [], RULES["sgd"], scalars())
+    slow.update(moved[1], [], RULES["sgd"], scalars())
+    torch.testing.assert_close(*moved, rtol=1e-5, atol=1e-6)

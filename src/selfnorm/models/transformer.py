@@ -72,7 +72,14 @@ class Transformer(Model):
         self.norm = nn.LayerNorm(hidden)
         self.dropout = nn.Dropout(dropout)
 
+    def forward(self, inputs: Tensor, state: State | None = None) -> Tensor:
+        return self._through(inputs, state, keep=False)[0]
+
     def advance(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        return self._through(inputs, state, keep=True)
+
+    def _through(self, inputs: Tensor, state: State | None, keep: bool) -> tuple[Tensor, State]:
+        """All blocks; `keep` hands on their keys and values, which cost memory and, in training, a gradient."""
         batch, length = inputs.shape
         if state is None:
             state = self.start(batch, inputs.device)
@@ -86,9 +93,9 @@ class Transformer(Model):
         seen = visible(state, length)
         past = []
         for block, before in zip(self.blocks, state.past):
-            hidden, after = block(hidden, before, seen, turn)
+            hidden, after = block(hidden, before, seen, turn, keep)
             past.append(after)
-        hidden = self.norm(hidden).to(past[-1].dtype)  # autocast would leave float32 here
+        hidden = self.norm(hidden).to(hidden.dtype)  # autocast would leave float32 here
         return hidden, State(tuple(past), state.lengths + length, state.padding)
 
     def compile_parts(self) -> None:
@@ -161,11 +168,13 @@ class Block(nn.Module):
                 last.weight.mul_(scale)
                 last.bias.zero_()
 
-    def forward(self, hidden: Tensor, past: Tensor, seen: Tensor | None, turn: Turn | None) -> tuple[Tensor, Tensor]:
-        mixed, past = self.attend(self.attention_norm(hidden), past, seen, turn)
+    def forward(
+        self, hidden: Tensor, past: Tensor, seen: Tensor | None, turn: Turn | None, keep: bool
+    ) -> tuple[Tensor, Tensor]:
+        mixed, new = self.attend(self.attention_norm(hidden), past, seen, turn)
         hidden = hidden + self.dropout(mixed)
         wide = self.activation(self.widen(self.feed_forward_norm(hidden)))
-        return hidden + self.dropout(self.narrow(wide)), past
+        return hidden + self.dropout(self.narrow(wide)), new if keep else past
 
     def attend(self, hidden: Tensor, past: Tensor, seen: Tensor | None, turn: Turn | None) -> tuple[Tensor, Tensor]:
         three = self.query_key_value(hidden).unflatten(-1, (3, self.heads, -1))  # [B, T, 3, heads, D]

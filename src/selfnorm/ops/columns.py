@@ -52,6 +52,7 @@ class Block:
         self, columns: Columns, table: Tensor, bias: Tensor | None, dtype: torch.dtype, touched: Tensor
     ) -> None:
         groups, k = columns.ids.shape
+        bias = None if bias is None else bias.contiguous()
         self.columns, self.groups, self.k = columns, groups, k
         self.padded = -(-k // ALIGNED) * ALIGNED
         self.ids = touched[: groups * k]
@@ -75,6 +76,7 @@ class Block:
             HAS_SHIFT=columns.shift is not None,
             HAS_SCALE=columns.scale is not None,
             BD=width_of(table.shape[1]),
+            num_warps=1 if table.shape[1] <= 512 else 4,
         )
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -118,7 +120,7 @@ class Block:
         wide = 32 if INTERPRETED else width_of(self.padded, 512)
         tile = {"BM": 16, "BN": 32} if INTERPRETED else {"BM": 4096 // wide, "BN": wide, "num_warps": 8}
         down, across = triton.cdiv(n, tile["BM"]), triton.cdiv(self.padded, wide) * self.groups
-        strip = max(1, min(16, down * across // ENOUGH))
+        strip = min(16, triton.next_power_of_2(max(1, 2 * down * across // ENOUGH)))  # few sizes: each is compiled
         strips = triton.cdiv(down, strip)
         found = torch.empty_like(logits)
         parts = self.numbers.new_empty(self.groups, strips, self.padded)
@@ -184,6 +186,7 @@ def look_up(
     touched: Tensor,
 ) -> None:
     groups, k = columns.ids.shape
+    bias = None if bias is None else bias.contiguous()
     n, width = len(hidden) // groups, hidden.shape[1]
     targets[(triton.cdiv(n, 4), groups)](
         hidden,

@@ -82,11 +82,13 @@ class _Joint(torch.autograd.Function):
             NOWHERE=NOWHERE,
             BD=width_of(width),
         )
-        of_weight = returned(Piece(touched, of_rows, own, hidden, ctx.distinct), weight, ctx.sparse, ctx.to[0])
-        if bias is not None:
+        of_weight = of_bias_rows = None  # a frozen table leaves nothing for its optimizer
+        if ctx.needs_input_grad[1]:
+            of_weight = returned(Piece(touched, of_rows, own, hidden, ctx.distinct), weight, ctx.sparse, ctx.to[0])
+        if ctx.needs_input_grad[2]:
             sums = of_bias[0] if len(of_bias) == 1 else torch.cat(of_bias)
-            bias = returned(Piece(touched, sums, own, None, ctx.distinct), bias, ctx.sparse, ctx.to[1])
-        return of_hidden, of_weight, bias, None, None, None
+            of_bias_rows = returned(Piece(touched, sums, own, None, ctx.distinct), bias, ctx.sparse, ctx.to[1])
+        return of_hidden, of_weight, of_bias_rows, None, None, None
 
 
 class _Whole(torch.autograd.Function):

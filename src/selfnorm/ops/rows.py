@@ -61,7 +61,9 @@ def keep_half(table: Tensor) -> None:
 def half_of(table: Tensor, dtype: torch.dtype) -> Tensor:
     """The table to take rows for products in `dtype` from: its copy if there is one, else itself."""
     half: Half | None = getattr(table, "half_copy", None)
-    return table.detach() if half is None or half.copy.dtype != dtype else half.fresh(table)
+    if half is not None and half.copy.dtype == dtype:
+        return half.fresh(table)
+    return table.detach() if table.stride(-1) == 1 else table.detach().contiguous()  # kernels read rows as they lie
 
 
 def waiting(table: Tensor) -> list[Piece] | None:

@@ -74,7 +74,8 @@ class FusedRows:
     """The entries in order of their ids: programs walk over the runs, nobody counts them."""
 
     def __init__(self, pieces: list[Piece], order: tuple[Tensor, Tensor] | None = None) -> None:
-        self.piece = pieces[0] if len(pieces) == 1 else _joined(pieces)
+        piece = pieces[0] if len(pieces) == 1 else _joined(pieces)
+        self.piece = piece._replace(values=piece.values.contiguous())  # autograd may hand on one number for all
         self.order = order or sort(self.piece)
 
     def square(self) -> Tensor:
@@ -146,8 +147,11 @@ def sort(piece: Piece) -> tuple[Tensor, Tensor]:
     ids, first = piece.ids.to(torch.int32), len(piece.values) if piece.distinct else 0
     size = len(ids) - first
     if size > COUNTED:
-        return torch.sort(ids, stable=True)
+        rest, order = torch.sort(ids[first:], stable=True)
+        here = torch.arange(first, device=ids.device)
+        return (torch.cat([ids[:first], rest]), torch.cat([here, order + first])) if first else (rest, order)
     found = torch.empty_like(ids), torch.empty_like(ids)
+    size = -(-size // 1024) * 1024  # few sizes: each is compiled
     ranks[(triton.cdiv(len(ids), 16),)](ids, *found, len(ids), first, SIZE=size, BM=16, BN=256)
     return found
 

@@ -116,9 +116,10 @@ class Optimizer:
                 part.grad_scale, part.found_inf = 1 / shrink, 1.0 - finite.float()
                 part.step()
             elif bool(finite):
-                for parameter in self.parameters:
-                    if parameter.grad is not None:
-                        parameter.grad.mul_(shrink)
+                for group in part.param_groups:
+                    for parameter in group["params"]:
+                        if parameter.grad is not None:
+                            parameter.grad.mul_(shrink)
                 part.step()
         for parameter in self.parameters:
             parameter.grad = None

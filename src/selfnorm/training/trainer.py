@@ -123,7 +123,10 @@ class Trainer:
         """What a step does on the device; nothing here waits for the host or hangs on the step's number."""
         parts, settings = self.parts, self.parts.settings
         with torch.autocast(parts.device.type, dtype=torch.bfloat16, enabled=self.half):
-            hidden, state = parts.model.advance(batch.inputs, state)
+            if self.streams:
+                hidden, state = parts.model.advance(batch.inputs, state)
+            else:
+                hidden = parts.model(batch.inputs)
         hidden = batch.of_real(hidden)  # [N, H]  real positions, no padding
         sample: Any = None  # a criterion over the whole vocabulary takes none
         if parts.sampler is not None:
