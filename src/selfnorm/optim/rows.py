@@ -26,6 +26,7 @@ class RowOptimizer(torch.optim.Optimizer):
         if not lr >= 0:
             raise ValueError(f"lr = {lr}: a learning rate is at least 0")
         self.rule, self.half = rule, half
+        self.numbers: dict[float, Tensor] = {}  # learning rates and the like, on the device
         self.found: tuple[list[int], list[tuple[Tensor, Any]]] | None = None  # pieces, tables and their touched rows
         super().__init__(tables, {"lr": lr})
 
@@ -81,14 +82,13 @@ class RowOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 value = closure()
         found = {id(table): rows for table, rows in self.touched()}
-        one = torch.ones((), device=self.tables[0].device)
-        shrink, finite = one if shrink is None else shrink.float(), one if finite is None else finite.float()
+        shrink, finite = (self._number(1.0) if each is None else each.float() for each in (shrink, finite))
         if found:
             steps = [self.state[table]["step"] for table in self.tables if id(table) in found]
             torch._foreach_add_(steps, [finite] * len(steps))
         for group in self.param_groups:
             lr = group["lr"]
-            lr = lr if isinstance(lr, Tensor) else torch.full_like(one, lr)
+            lr = lr if isinstance(lr, Tensor) else self._number(lr)
             for table in group["params"]:
                 if id(table) in found:
                     state = self.state[table]
@@ -96,6 +96,15 @@ class RowOptimizer(torch.optim.Optimizer):
                     found[id(table)].update(table, [state[name] for name in self.moments], self.rule, scalars)
         self.zero_grad()
         return value
+
+    def _number(self, value: float) -> Tensor:
+        """On the device; the last few are kept there."""
+        if value not in self.numbers:
+            self.numbers = {
+                **dict(list(self.numbers.items())[-7:]),
+                value: torch.full((), value, device=self.tables[0].device),
+            }
+        return self.numbers[value]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         super().zero_grad(set_to_none)
@@ -114,7 +123,7 @@ class RowOptimizer(torch.optim.Optimizer):
             self.state[table] = mine
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "rule": self.rule, "half": self.half, "found": None}
+        return {**super().__getstate__(), "rule": self.rule, "half": self.half, "found": None, "numbers": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -95,8 +95,7 @@ class Trainer:
             self.step, self.unsaved = self.step + 1, True
             self.words += sum(batch.lengths)
             if self.step % log == 0 or self.step == parts.total:  # wherever the run was cut
-                speed = (self.words - words) / (time.perf_counter() - begin)
-                report(self.metrics(batch, hidden, norm, speed))
+                report(self.metrics(batch, hidden, norm, begin, words))
                 begin, words = time.perf_counter(), self.words
             if self.step == until:
                 return
@@ -146,10 +145,11 @@ class Trainer:
         self.counts.copy_(torch.cat([self.counts[:4] + now, row.where(~finite, 0.0)[None]]))
 
     @torch.no_grad()
-    def metrics(self, batch: Batch, hidden: Tensor, norm: Tensor, speed: float) -> Metrics:
-        """What happened since the last line; the one place where training waits for a GPU."""
+    def metrics(self, batch: Batch, hidden: Tensor, norm: Tensor, begin: float, words: int) -> Metrics:
+        """What happened since the last line, at `begin` with `words` seen; the one place that waits for a GPU."""
         settings, output, device = self.parts.settings, self.parts.model.output, self.parts.device
-        steps, loss, clipped, skipped, row = self.counts.tolist()
+        steps, loss, clipped, skipped, row = self.counts.tolist()  # all steps are made now, so time can be taken
+        speed = (self.words - words) / (time.perf_counter() - begin)
         if row >= settings.patience:
             raise self.stopped(f"{row:.0f} steps in a row had a loss or gradient that is not finite")
         self.skipped += int(skipped)
