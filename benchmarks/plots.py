@@ -43,13 +43,12 @@ def _kind(row: tables.Row) -> tuple[str, str, str]:
 
 
 def steps() -> list[Path]:
-    """Words in a second by vocabulary, one line for each criterion and body."""
+    """A line for each body, batch and criterion."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for row in latest(rows("steps"), "body", "criterion", "k", "C", "positions"):
-        words = f", K = {int(row['k']):,}" if row["k"] not in ("", row["C"]) else ""
-        lines.setdefault(f"{row['criterion']}{words}; {row['body']}", []).append(
-            (float(row["C"]), float(row["words_per_second"]))
-        )
+        kind = f"{row['criterion']}, K = {int(row['k']):,}" if row["k"] else row["criterion"]
+        name = f"{row['body']}, {int(row['positions']):,} words a step, {kind}"
+        lines.setdefault(name, []).append((float(row["C"]), float(row["words_per_second"])))
     return report.plot_steps(ROOT / "docs" / "steps", lines) if lines else []
 
 

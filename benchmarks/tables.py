@@ -59,7 +59,8 @@ def shown(key: str, value: str) -> str:
 
 def trainings(corpus: str, speed: bool) -> str:
     found = [row for row in rows("training") if row["recipe"].startswith(f"{corpus}/")]
-    found = [row for row in found if "200k" not in row["recipe"]]  # another text: docs/rescoring.md
+    # another text: docs/rescoring.md; another optimizer: docs/speed.md
+    found = [row for row in found if not re.search("200k|adam", row["recipe"])]
     found = latest([row for row in found if int(row["words_seen"]) > 10_000_000], "recipe", "seed")
     found.sort(key=lambda row: row["recipe"])
     columns = {"criterion": "criterion", "k": "K", "noise": "noise"}
@@ -248,6 +249,14 @@ def full_softmax() -> str:
     return markdown(columns, by_shape(found)) if found else MISSING
 
 
+def rows_and_dense() -> str:
+    found = latest([row for row in rows("training") if row["recipe"].startswith("ptb/mode3-adam")], "recipe", "seed")
+    found.sort(key=lambda row: (row["seed"], row["recipe"]))
+    named = [{**row, "way": "row-sparse" if row["recipe"].endswith("rows") else "dense"} for row in found]
+    columns = {"seed": "seed", "way": "updates", "valid_perplexity": "development perplexity"}
+    return markdown({**columns, "test_perplexity": "test perplexity"}, named) if named else "Not measured yet.\n"
+
+
 def whole_steps() -> str:
     found = latest(rows("steps"), "body", "criterion", "k", "C", "positions")
     columns = {"body": "body", "criterion": "criterion", "k": "K", "C": "C", "positions": "positions", "ms": "ms"}
@@ -261,6 +270,7 @@ TABLES = {
     "output-layer-criteria": output_layer_gpu,
     "full-softmax": full_softmax,
     "steps": whole_steps,
+    "rows-and-dense": rows_and_dense,
     "second-pass": lambda: errors(subsets=False),
     "second-pass-subsets": lambda: errors(subsets=True),
     "second-pass-short": errors_short,
