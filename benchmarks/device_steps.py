@@ -9,14 +9,14 @@ from torch import nn
 
 from selfnorm import SampledLoss
 from selfnorm.noise import LogUniform
-from selfnorm.ops import ADAGRAD, ADAM, SGD, Rule, Scalars, draws, keep_half
+from selfnorm.ops import ADAGRAD, ADAM, SGD, Rule, Scalars, draws, keep_half, stretches
 from selfnorm.ops.rows import NOWHERE, Piece
 from selfnorm.ops.updates import FusedRows, PlainRows
 from selfnorm.optim import OPTIMIZERS, Optimizer, RowAdam
 from selfnorm.samplers.systematic import SURE, Systematic
 
 RULES = {"sgd": Rule(SGD), "adagrad": Rule(ADAGRAD, 1e-10), "adam": Rule(ADAM, 1e-8, 0.9, 0.99)}
-MOMENTS = {"sgd": 0, "adagrad": 1, "adam": 2}
+MOMENTS = {"sgd": 0, "adagrad": 1, "adam": 3}
 
 
 STEPS = 5
@@ -48,6 +48,8 @@ def updates(small: bool, width: int, entries: int, own: int, distinct: bool) -> 
             for rows in (PlainRows(pieces), FusedRows(pieces)):
                 generator = torch.Generator().manual_seed(1)
                 made = [torch.rand(size, *([width] if width else []), generator=generator) for _ in range(3)]
+                behind = torch.randint(0, 3, (size, 1), generator=generator).float()  # the step that a row is at
+                made.append(behind.expand(size, stretches(width or 1)).contiguous())
                 table, *moments = (each.to(PLACE) for each in made[: 1 + MOMENTS[name]])
                 if width:
                     keep_half(table)

@@ -5,7 +5,7 @@ import torch
 
 from selfnorm.functional import sampled_loss
 from selfnorm.noise import LogUniform
-from selfnorm.ops import ADAGRAD, ADAM, SGD, Rule, Scalars, expect, keep_half, take, updates
+from selfnorm.ops import ADAGRAD, ADAM, SGD, Rule, Scalars, expect, keep_half, stretches, take, updates
 from selfnorm.ops.rows import NOWHERE, Piece, half_of, returned
 from selfnorm.ops.updates import FusedRows, PlainRows
 from selfnorm.samplers.systematic import Systematic
@@ -15,7 +15,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 PLACE = "cuda" if torch.cuda.is_available() else "cpu"
 C = 60
 RULES = {"sgd": Rule(SGD), "adagrad": Rule(ADAGRAD, 1e-10), "adam": Rule(ADAM, 1e-8, 0.9, 0.99)}
-MOMENTS = {"sgd": 0, "adagrad": 1, "adam": 2}
+MOMENTS = {"sgd": 0, "adagrad": 1, "adam": 3}
 
 
 def piece(width, entries=40, own=30, seed=0, dtype=torch.float32):
@@ -40,9 +40,14 @@ def scalars(step=3.0, shrink=0.7, finite=1.0, lr=0.1):
 
 
 def tables(width, count, seed=1):
+    """A table and its moments; of Adam's, the third says which step a row is at: some at none, some far behind."""
     generator = torch.Generator().manual_seed(seed)
     shape = (C, width) if width else (C,)
-    return [torch.rand(shape, generator=generator).to(PLACE) for _ in range(1 + count)]
+    made = [torch.rand(shape, generator=generator) for _ in range(1 + min(count, 2))]
+    if count == 3:
+        last = torch.randint(0, 3, (C, 1), generator=generator).float()
+        made.append(last.expand(C, stretches(width or 1)).contiguous())
+    return [each.to(PLACE) for each in made]
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -63,9 +68,9 @@ def test_the_kernels_move_rows_as_plain_does(name, width, own):
 
 @pytest.mark.parametrize("rows", [PlainRows, FusedRows])
 def test_a_step_that_is_not_finite_changes_nothing(rows):
-    table, *moments = tables(24, 2)
+    table, *moments = tables(24, 3)
     rows([piece(24)]).update(table, moments, RULES["adam"], scalars(finite=0.0))
-    for found, before in zip([table, *moments], tables(24, 2)):
+    for found, before in zip([table, *moments], tables(24, 3)):
         assert torch.equal(found, before)
 
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from selfnorm.ops import plain
 from selfnorm.ops.memory import out_of_memory
 from selfnorm.ops.plain import MOST, Drawn, Function, Table, product, softplus, wide
-from selfnorm.ops.rows import Piece, expect, keep_half, take
-from selfnorm.ops.updates import ADAGRAD, ADAM, SGD, FusedRows, PlainRows, Rule, Scalars, sort
+from selfnorm.ops.rows import Piece, expect, fresh_half, keep_half, take
+from selfnorm.ops.updates import ADAGRAD, ADAM, SGD, FusedRows, PlainRows, Rule, Scalars, catch_up, sort, stretches
 
 IMPLS = ("auto", "plain", "fused")
 OLDEST = (3, 6)  # Triton that the kernels were tried with
@@ -32,8 +32,10 @@ __all__ = [
     "Rule",
     "Scalars",
     "Table",
+    "catch_up",
     "exp_sum",
     "expect",
+    "fresh_half",
     "keep_half",
     "log_sum_exp",
     "log_z",
@@ -41,6 +43,7 @@ __all__ = [
     "product",
     "softplus",
     "softplus_sum",
+    "stretches",
     "systematic",
     "take",
     "touched_rows",

@@ -101,7 +101,7 @@ def squares(Sorted, Order, Values, Factor, Outer, Parts, R, A, s_v, s_o, D, FIRS
 
 
 @triton.jit
-def update(W, Half, First, Second, Sorted, Order, Values, Factor, Outer, Lr, Step, Shrink, Finite, R, A, s_v, s_o, D, beta1, beta2, eps, KIND: tl.constexpr, NOWHERE: tl.constexpr, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr, HAS_HALF: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr):  # noqa: E501  # fmt: skip
+def update(W, Half, First, Second, Last, Sorted, Order, Values, Factor, Outer, Lr, Step, Shrink, Finite, R, A, s_v, s_o, D, beta1, beta2, ratio, eps, KIND: tl.constexpr, NOWHERE: tl.constexpr, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr, HAS_HALF: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr):  # noqa: E501  # fmt: skip
     """One stretch of one row: W -= lr step(gradient). KIND: 0 SGD, 1 Adagrad, 2 Adam."""
     i = tl.program_id(0)
     word = tl.load(Sorted + i)
@@ -118,6 +118,8 @@ def update(W, Half, First, Second, Sorted, Order, Values, Factor, Outer, Lr, Ste
             first = tl.load(First + place, mask=inside, other=0.0)
         if KIND == 2:
             second = tl.load(Second + place, mask=inside, other=0.0)
+            mark = Last + word.to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
+            last = tl.load(mark)
         grad = _gradient(i, word, e, after, d, inside, Sorted, Order, Values, Factor, Outer, R, A, s_v, s_o, HAS_FACTOR, HAS_OUTER, BT)  # noqa: E501  # fmt: skip
         grad *= shrink
         move = grad
@@ -126,12 +128,20 @@ def update(W, Half, First, Second, Sorted, Order, Values, Factor, Outer, Lr, Ste
             tl.store(First + place, total, mask=inside)
             move = grad / (tl.sqrt(total) + eps)
         if KIND == 2:
+            missed = tl.where(last > 0.0, tl.maximum(step - 1.0 - last, 0.0), 0.0)  # steps to catch up with
+            one = 1.0 / (1.0 - tl.exp((last + 1.0) * tl.log(beta1)))
+            two = 1.0 / (1.0 - tl.exp((last + 1.0) * tl.log(beta2)))
+            moves = ratio * (1.0 - tl.exp(missed * tl.log(ratio))) / (1.0 - ratio)
+            weight -= lr * moves * (first * one) / (tl.sqrt(second * two) + eps)
+            first *= tl.exp(missed * tl.log(beta1))
+            second *= tl.exp(missed * tl.log(beta2))
             one = 1.0 / (1.0 - tl.exp(step * tl.log(beta1)))
             two = 1.0 / (1.0 - tl.exp(step * tl.log(beta2)))
             first += (1.0 - beta1) * (grad - first)
             second += (1.0 - beta2) * (grad * grad - second)
             tl.store(First + place, first, mask=inside)
             tl.store(Second + place, second, mask=inside)
+            tl.store(mark, step)
             move = first * one / (tl.sqrt(second * two) + eps)
         weight -= lr * move
         tl.store(W + place, weight.to(W.dtype.element_ty), mask=inside)

@@ -66,6 +66,13 @@ def half_of(table: Tensor, dtype: torch.dtype) -> Tensor:
     return table.detach() if table.stride(-1) == 1 else table.detach().contiguous()  # kernels read rows as they lie
 
 
+def fresh_half(table: Tensor) -> None:
+    """Renew the copy now; a CUDA graph that reads it does not ask whether it is old."""
+    half: Half | None = getattr(table, "half_copy", None)
+    if half is not None:
+        half.fresh(table)
+
+
 def waiting(table: Tensor) -> list[Piece] | None:
     return getattr(table, "touched", None)
 

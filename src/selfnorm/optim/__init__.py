@@ -125,6 +125,12 @@ class Optimizer:
             parameter.grad = None
         return norm, finite
 
+    def settle(self) -> None:
+        """Every row of every table as it is after the last step; see RowOptimizer."""
+        for part in self.parts:
+            if isinstance(part, RowOptimizer):
+                part.settle()
+
     def norm(self) -> Tensor:
         """The norm of all gradients together, the rows of a table merged first."""
         grads = [parameter.grad for parameter in self.parameters if parameter.grad is not None]

@@ -14,7 +14,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from selfnorm.ops import ADAGRAD, ADAM, SGD, Rule, Scalars, expect, keep_half, touched_rows
+from selfnorm.ops import (
+    ADAGRAD,
+    ADAM,
+    SGD,
+    Rule,
+    Scalars,
+    catch_up,
+    expect,
+    fresh_half,
+    keep_half,
+    stretches,
+    touched_rows,
+)
 
 
 class RowOptimizer(torch.optim.Optimizer):
@@ -44,6 +56,9 @@ class RowOptimizer(torch.optim.Optimizer):
             self._wait_for(table)
             self.state[table] = {name: torch.zeros_like(table, dtype=torch.float32) for name in self.moments}
             self.state[table]["step"] = torch.zeros((), device=table.device)
+            if self.rule.kind == ADAM:  # the step that each stretch of a row is at
+                parts = stretches(table[0].numel())
+                self.state[table]["last"] = torch.zeros(len(table), parts, device=table.device)
 
     def _wait_for(self, table: Tensor) -> None:
         expect(table)
@@ -93,9 +108,21 @@ class RowOptimizer(torch.optim.Optimizer):
                 if id(table) in found:
                     state = self.state[table]
                     scalars = Scalars(lr, state["step"], shrink, finite)
-                    found[id(table)].update(table, [state[name] for name in self.moments], self.rule, scalars)
+                    found[id(table)].update(table, self._moments(table), self.rule, scalars)
         self.zero_grad()
         return value
+
+    def _moments(self, table: Tensor) -> list[Tensor]:
+        return [value for name, value in self.state[table].items() if name != "step"]
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Let every row catch up with the last step: before a table is used for more than training, or kept."""
+        for group in self.param_groups:
+            lr = group["lr"]
+            for table in group["params"] if self.rule.kind == ADAM else ():
+                catch_up(table, self._moments(table), self.rule, lr, self.state[table]["step"])
+                fresh_half(table)
 
     def _number(self, value: float) -> Tensor:
         """On the device; the last few are kept there."""
@@ -118,8 +145,11 @@ class RowOptimizer(torch.optim.Optimizer):
         super().load_state_dict(state_dict)
         numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
         for table, mine, number in zip(self.tables, kept, numbers):
-            for name, value in state_dict["state"].get(number, {}).items():
+            given = state_dict["state"].get(number, {})
+            for name, value in given.items():
                 mine[name].copy_(torch.as_tensor(value))
+            if "last" in mine and given and "last" not in given:  # from torch.optim.Adam, whose rows are all there
+                mine["last"].fill_(float(given["step"]))
             self.state[table] = mine
 
     def __getstate__(self) -> dict[str, Any]:
@@ -148,7 +178,7 @@ class RowAdagrad(RowOptimizer):
 
 
 class RowAdam(RowOptimizer):
-    """Adam whose moments move when their row is touched (as torch.optim.SparseAdam's do)"""
+    """Adam as `torch.optim.Adam` does it: a row that was not touched catches up when it is again, or in `settle`"""
 
     moments = ("exp_avg", "exp_avg_sq")
 

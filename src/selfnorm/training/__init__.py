@@ -127,6 +127,7 @@ def _loop(trainer: Trainer, watcher: Watcher, check: Check) -> float:
 
 def _look(trainer: Trainer, valid: TokenStore | None, log: Log, watcher: Watcher, check: Check) -> None:
     """Measure the development text and keep the best model; without such a text, the newest."""
+    trainer.parts.optimizer.settle()  # at steps that every run has: an interrupted one comes to the same end
     if valid is None:
         _keep(trainer)
     else:
