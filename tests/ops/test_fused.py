@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from selfnorm import SampledLoss
 from selfnorm.criteria import CRITERIA
 from selfnorm.noise import LogUniform
 from selfnorm.ops import plain
@@ -193,3 +194,55 @@ def test_tensors_may_lie_in_memory_as_they_like(which):
     setattr(case, which, turned)
     for name, value in case.run(fused.softplus_sum, torch.float32).items():
         torch.testing.assert_close(value, straight[name], msg=name)
+
+
+def test_a_group_without_positions_touches_no_rows():
+    """Fewer sequences than groups: the draw of the group that is left over counts nowhere."""
+    found = []
+    for impl in ("plain", "fused"):
+        torch.manual_seed(0)
+        hidden, weight, bias = (torch.randn(*shape).requires_grad_() for shape in ((1, 4, 8), (20, 8), (20,)))
+        loss = SampledLoss(20, k=5, groups=2, impl=impl, sparse=True, generator=torch.Generator().manual_seed(1))
+        loss(hidden, weight, torch.randint(0, 20, (1, 4), generator=torch.Generator().manual_seed(2)), bias).backward()
+        found.append([each.grad.to_dense() for each in (hidden, weight, bias)])
+    for one, other in zip(*found):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_a_second_derivative_is_refused():
+    hidden, weight = (torch.randn(*shape).requires_grad_() for shape in ((4, 8), (20, 8)))
+    loss = SampledLoss(20, k=5, impl="fused")(hidden, weight, torch.arange(4))
+    (grad,) = torch.autograd.grad(loss, hidden, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grad.square().sum().backward()
+
+
+def test_a_bias_far_above_the_others_leaves_no_nan():
+    output = Output(50, 8, link="log", normalize=True, impl="fused")
+    with torch.no_grad():
+        output.bias[3] = 95
+    criterion = pick("criterion", CRITERIA, "ce")
+    criterion.loss(torch.randn(7, 8), output.layer, torch.arange(7), None).sum().backward()
+    assert output.bias.grad.isfinite().all()
+
+
+def test_nothing_of_a_step_is_kept_after_its_backward_pass():
+    import weakref
+
+    hidden, weight = (torch.randn(*shape).requires_grad_() for shape in ((4, 8), (20, 8)))
+    seen = []
+    product = columns.Block.logits
+
+    def noted(self, *arguments):
+        found = product(self, *arguments)
+        seen.append(weakref.ref(found))
+        return found
+
+    columns.Block.logits = noted
+    try:
+        loss = SampledLoss(20, k=5, impl="fused")(hidden, weight, torch.arange(4))
+        loss.backward()
+    finally:
+        columns.Block.logits = product
+    assert loss is not None
+    assert seen[0]() is None

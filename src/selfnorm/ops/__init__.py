@@ -36,6 +36,7 @@ __all__ = [
     "exp_sum",
     "expect",
     "fresh_half",
+    "has_triton",
     "keep_half",
     "log_sum_exp",
     "log_z",
@@ -75,13 +76,14 @@ def log_sum_exp(
 def log_z(hidden: Tensor, output: Table, link: Function, *, most: int = MOST) -> Tensor:
     """log sum_c exp(link(logit_nc)) over every word -> [N]"""
     impl = getattr(output, "impl", "auto")
-    followed = torch.is_grad_enabled() and any(each.requires_grad for each in (hidden, output.weight))
-    if impl == "plain" or followed or not _runs(hidden):  # the kernel has no gradient
+    tensors = (hidden, output.weight, output.bias)
+    followed = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
+    if impl == "plain" or followed or not len(hidden) or not _runs(hidden):  # the kernel has no gradient
         return plain.log_z(hidden, output, link, most=most)
     from selfnorm.ops import columns, fused
 
     kind = columns.LOG_SIGMOIDS if link is F.logsigmoid else columns.LOG_SUM
-    return fused.log_z(hidden, output.weight, output.bias, kind)
+    return fused.log_z(hidden, output.weight, output.bias, kind, most)
 
 
 def touched_rows(tables: list[list[Piece]]) -> list[PlainRows | FusedRows]:
@@ -90,7 +92,7 @@ def touched_rows(tables: list[list[Piece]]) -> list[PlainRows | FusedRows]:
     orders: dict[int, tuple[Tensor, Tensor]] = {}
     for pieces in tables:
         ids = pieces[0].ids
-        if ids.device.type != "cuda" or not _has_triton():
+        if ids.device.type != "cuda" or not has_triton():
             found.append(PlainRows(pieces))
             continue
         if len(pieces) == 1 and id(ids) not in orders:
@@ -103,7 +105,7 @@ def systematic(
     uniform: Tensor, targets: Tensor, numbers: tuple[float, float, float], sure: int, k: int, size: int, always: float
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """A systematic draw from log-uniform noise in one kernel (ops/draws.py); None where there is no such kernel."""
-    if targets.device.type != "cuda" or not _has_triton():
+    if targets.device.type != "cuda" or torch.compiler.is_compiling() or not has_triton():
         return None
     from selfnorm.ops import draws
 
@@ -146,7 +148,7 @@ def _is_fused(hidden: Tensor, output: Table, sample: Drawn | None, most: int) ->
                 "impl = 'fused' is for draws that positions share, and for dense gradients of every word; "
                 "take impl = 'auto' for this criterion"
             )
-        if not _has_triton() or (hidden.device.type != "cuda" and not _interpreted()):
+        if not has_triton() or (hidden.device.type != "cuda" and not _interpreted()):
             raise ValueError("impl = 'fused' needs a GPU and Triton 3.6 or newer; take impl = 'auto'")
         return True
     return able and fits and _runs(hidden)
@@ -165,14 +167,14 @@ def _usable(device: torch.device) -> bool:
     if torch.cuda.get_device_capability(device) < (8, 0):
         warnings.warn("this GPU has no bfloat16 products; the plain sums are used", stacklevel=2)
         return False
-    if not _has_triton():
+    if not has_triton():
         warnings.warn("there is no Triton 3.6 or newer; the plain sums are used", stacklevel=2)
         return False
     return True
 
 
 @cache
-def _has_triton() -> bool:
+def has_triton() -> bool:
     try:
         import triton
     except ImportError:

@@ -90,6 +90,7 @@ class Block:
         tile = {"BM": 16, "BN": 32} if INTERPRETED else {"BM": 32, "BN": 128, "num_warps": 8}
         down = triton.cdiv(n, tile["BM"]) * self.groups
         parts = max(1, min(triton.cdiv(self.k, tile["BN"]), ENOUGH // down))
+        parts = 1 << (parts.bit_length() - 1)  # few sizes: each is compiled
         span = triton.cdiv(triton.cdiv(self.k, tile["BN"]), parts) * tile["BN"]
         parts = triton.cdiv(self.k, span)
         total, top = logits.new_empty(2, parts, len(logits), dtype=torch.float32)

@@ -17,8 +17,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from selfnorm.ops.columns import EXP, LOG_SUM, SOFTPLUS, Block, Columns, joined, look_up, product, width_of
+from selfnorm.ops.columns import ALIGNED, EXP, LOG_SUM, SOFTPLUS, Block, Columns, joined, look_up, product, width_of
 from selfnorm.ops.kernels import missed
 from selfnorm.ops.plain import MOST, Drawn, Table
 from selfnorm.ops.rows import NOWHERE, Piece, half_of, returned, waiting
@@ -33,41 +34,47 @@ class _Joint(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, words: Tensor, columns: Columns, sparse: bool
     ) -> tuple[Tensor, Tensor]:
-        n, drawn = len(hidden), columns.ids.numel()
+        n = len(hidden)
+        drawn = sum(mine.ids.numel() for _, mine in columns.blocks())  # a group without positions has no columns
         table = half_of(weight, hidden.dtype)
         touched = torch.empty(drawn + n, dtype=torch.int32, device=hidden.device)
         slot = touched.new_empty(n)
         logit = hidden.new_empty(n, dtype=torch.float32)
         blocks, totals, done = [], [], 0
+        kept: list[Tensor] = []
         for part, mine in columns.blocks():
             drawn_here = slice(done, done + mine.ids.numel())
             block = Block(mine, table, bias, hidden.dtype, touched[drawn_here])
             look_up(hidden[part], table, bias, words[part], mine, logit[part], slot[part], touched[drawn:][part])
             logits = block.logits(hidden[part])
             totals.append(joined(columns.kind, *block.sums(logits, words[part], slot[part])))
-            blocks.append((part, drawn_here, block, logits))
+            blocks.append((part, drawn_here, block))
+            kept += [logits, block.rows]
             done = drawn_here.stop
         total = totals[0] if len(totals) == 1 else torch.cat(totals)
-        ctx.save_for_backward(hidden, weight, bias, words, slot, touched, total)
+        for _, _, block in blocks:
+            del block.rows  # autograd keeps it, and lets it go after the backward pass
+        ctx.save_for_backward(hidden, weight, bias, words, slot, touched, total, *kept)
         ctx.blocks, ctx.table, ctx.sparse = blocks, table, sparse
         ctx.distinct = columns.rising and len(columns.ids) == 1
         ctx.to = waiting(weight), None if bias is None else waiting(bias)
         return logit, total
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, words, slot, touched, total = ctx.saved_tensors
+        hidden, weight, bias, words, slot, touched, total, *kept = ctx.saved_tensors
         drawn, width = len(touched) - len(hidden), hidden.shape[1]
         own, grad = (each.float().contiguous() for each in grads)
         of_hidden, of_rows = torch.empty_like(hidden), hidden.new_empty(drawn, width)
         of_bias = []
-        for part, mine, block, logits in ctx.blocks:
+        for (part, mine, block), logits, rows in zip(ctx.blocks, kept[::2], kept[1::2]):
             found, sums = block.slopes(logits, words[part], slot[part], total[part], grad[part], own[part])
             found = found.view(block.groups, -1, block.padded)
             grouped = hidden[part].view(block.groups, -1, width)
-            product(found, block.rows, out=of_hidden[part].view(grouped.shape))
+            product(found, rows, out=of_hidden[part].view(grouped.shape))
             if block.padded == block.k:
-                product(found.transpose(1, 2), grouped, out=of_rows[mine].view(block.rows.shape))
+                product(found.transpose(1, 2), grouped, out=of_rows[mine].view(rows.shape))
             else:
                 of_rows[mine] = product(found.transpose(1, 2), grouped)[:, : block.k].reshape(-1, width)
             of_bias.append(sums[:, : block.k].reshape(-1))
@@ -96,30 +103,31 @@ class _Whole(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, words: Tensor, kind: int, skip: bool
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, words: Tensor, kind: int, skip: bool, most: int
     ) -> Tensor:
         table, nowhere = half_of(weight, hidden.dtype), _nowhere(hidden)
-        blocks = (block for _, block in _stretches(hidden, table, bias, kind, skip))
+        blocks = (block for _, block in _stretches(hidden, table, bias, kind, skip, most))
         found = [block.sums(block.logits(hidden), words, nowhere) for block in blocks]
         total = joined(kind, *(torch.cat(parts) for parts in zip(*found)))
         ctx.save_for_backward(hidden, weight, bias, words, total)
-        ctx.table, ctx.kind, ctx.skip = table, kind, skip
+        ctx.table, ctx.options = table, (kind, skip, most)
         return total
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, words, total = ctx.saved_tensors
         grad = grads[0].float().contiguous()
         of_hidden = torch.zeros_like(hidden, dtype=torch.float32)
         of_weight, of_bias = torch.empty_like(weight), None if bias is None else torch.empty_like(bias)
         nowhere, none = _nowhere(hidden), torch.zeros_like(grad)
-        for columns, block in _stretches(hidden, ctx.table, bias, ctx.kind, ctx.skip):
+        for columns, block in _stretches(hidden, ctx.table, bias, *ctx.options):
             found, sums = block.slopes(block.logits(hidden), words, nowhere, total, grad, none)
             of_hidden += found @ block.rows[0]
             of_weight[columns] = (found.T @ hidden)[: block.k]
             if of_bias is not None:
                 of_bias[columns] = sums[0, : block.k]
-        return of_hidden.to(hidden.dtype), of_weight, of_bias, None, None, None
+        return of_hidden.to(hidden.dtype), of_weight, of_bias, None, None, None, None
 
 
 def _nowhere(hidden: Tensor) -> Tensor:
@@ -128,14 +136,15 @@ def _nowhere(hidden: Tensor) -> Tensor:
 
 
 def _stretches(
-    hidden: Tensor, table: Tensor, bias: Tensor | None, kind: int, skip: bool
+    hidden: Tensor, table: Tensor, bias: Tensor | None, kind: int, skip: bool, most: int
 ) -> Iterator[tuple[slice, Block]]:
+    length = max(ALIGNED, min(STRETCH, most // len(hidden) // ALIGNED * ALIGNED))
     every = torch.arange(len(table), dtype=torch.int32, device=hidden.device)
     touched = torch.empty_like(every)
-    for first in range(0, len(table), STRETCH):
-        ids = every[first : first + STRETCH][None]
+    for first in range(0, len(table), length):
+        ids = every[first : first + length][None]
         columns = Columns(kind, ids, (0, len(hidden)), False, skip)
-        yield slice(first, first + STRETCH), Block(columns, table, bias, hidden.dtype, touched)
+        yield slice(first, first + length), Block(columns, table, bias, hidden.dtype, touched)
 
 
 def cast(tensor: Tensor, like: Tensor) -> Tensor:
@@ -158,10 +167,8 @@ def target_and_sum(
 ) -> tuple[Tensor, Tensor]:
     """The targets' logits [N], and sum_k scale_k value(logit_nk - shift_k), or log sum_k exp(logit_nk - shift_k) [N]"""
     if sample is None:
-        total = _Whole.apply(
-            cast(hidden, hidden).contiguous(), output.weight, output.bias, words.contiguous(), kind, skip
-        )
-        return output.logit(hidden, words), total
+        given = cast(hidden, hidden).contiguous(), output.weight, output.bias, words.contiguous()
+        return output.logit(hidden, words), _Whole.apply(*given, kind, skip, most)
     if sample.bounds is None:
         raise ValueError("the fused sums need a draw that positions share; take impl = 'auto' for one per position")
     numbers = {"low": getattr(sample, "low", None), "shift": shift, "scale": scale}
@@ -179,7 +186,7 @@ log_sum_exp = partial(target_and_sum, LOG_SUM)
 
 
 @torch.no_grad()
-def log_z(hidden: Tensor, weight: Tensor, bias: Tensor | None, kind: int) -> Tensor:
+def log_z(hidden: Tensor, weight: Tensor, bias: Tensor | None, kind: int, most: int = MOST) -> Tensor:
     """log sum_c exp(link(logit_nc)) over every word -> [N], for evaluation: it has no gradient."""
     words = torch.empty(len(hidden), dtype=torch.int32, device=hidden.device)
-    return _Whole.apply(cast(hidden, hidden).contiguous(), weight, bias, words, kind, False)
+    return _Whole.apply(cast(hidden, hidden).contiguous(), weight, bias, words, kind, False, most)

@@ -188,7 +188,7 @@ def slopes(L, Numbers, Ids, Low, Targets, Slot, Lse, Grad, Own, Slopes, Parts, N
         elif KIND == 1:
             slope = tl.exp(tl.minimum(x, 0.0))
         else:
-            slope = tl.exp(x - tl.load(Lse + place, mask=here, other=0.0)[:, None])
+            slope = tl.exp(x - tl.load(Lse + place, mask=here, other=float("inf"))[:, None])
         slope *= scale[None, :] * grad[:, None]
         slope = _masked(slope, 0.0, columns, slot, target, there, Ids, Low, group, K, RISING, SKIP & (not RISING), HAS_LOW, EVEN)  # noqa: E501  # fmt: skip
         if RISING:

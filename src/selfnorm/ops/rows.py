@@ -37,12 +37,14 @@ class Half:
     """A table's copy in half precision, for matrix products; a row optimizer keeps it up to date."""
 
     copy: Tensor
-    version: int  # the table's, when all of it was last copied
+    seen: tuple[int, int]  # the table's version and place when all of it was last copied
 
     def fresh(self, table: Tensor) -> Tensor:
-        if self.version != table._version:  # somebody else has written to the table
+        """The copy, made anew if somebody else has written to the table; what is written to `.data` is not seen."""
+        if self.seen != (table._version, table.data_ptr()):
+            self.copy = self.copy.to(table.device)
             self.copy.copy_(table.detach())
-            self.version = table._version
+            self.seen = table._version, table.data_ptr()
         return self.copy
 
 
@@ -55,7 +57,8 @@ def expect(table: Tensor) -> list[Piece]:
 
 def keep_half(table: Tensor) -> None:
     """Keep a bfloat16 copy beside the table."""
-    table.half_copy = Half(table.detach().to(torch.bfloat16), table._version)  # type: ignore[attr-defined]
+    seen = table._version, table.data_ptr()
+    table.half_copy = Half(table.detach().to(torch.bfloat16), seen)  # type: ignore[attr-defined]
 
 
 def half_of(table: Tensor, dtype: torch.dtype) -> Tensor:

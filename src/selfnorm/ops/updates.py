@@ -122,8 +122,9 @@ class FusedRows:
         sizes = *self._sizes(), first
         if len(parts):
             squares[parts.shape](*self.order, *given, parts, *sizes, NOWHERE=NOWHERE, **self._shape())
-        alone = torch.linalg.vector_norm(values[:first], dtype=torch.float32).square()  # rows that nobody else touches
-        return parts.sum() + alone if first else parts.sum()
+        if not first:
+            return parts.sum()
+        return parts.sum() + torch.linalg.vector_norm(values[:first].float()).square()  # rows that come once
 
     def update(self, table: Tensor, moments: list[Tensor], rule: Rule, scalars: Scalars) -> None:
         import triton

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from selfnorm.ops import has_triton
 from selfnorm.optim.rows import RowAdagrad, RowAdam, RowOptimizer, RowSGD
 from selfnorm.optim.schedules import SCHEDULES, Schedule
 from selfnorm.registry import named
@@ -25,7 +26,6 @@ __all__ = [
     "RowSGD",
     "Schedule",
     "sibling",
-    "total_norm",
 ]
 
 
@@ -93,7 +93,14 @@ class Optimizer:
     @property
     def never_waits(self) -> bool:
         """Whether a step runs on the device alone."""
-        return all(isinstance(part, RowOptimizer) or part.defaults.get("fused") for part in self.parts)
+        return all(
+            has_triton() if isinstance(part, RowOptimizer) else part.defaults.get("fused") for part in self.parts
+        )
+
+    def forget(self) -> None:
+        """Drop all gradients."""
+        for part in self.parts:
+            part.zero_grad()
 
     def set_rate(self, scale: float) -> None:
         """Steps from now on are made at `scale` times the recipe's learning rate."""

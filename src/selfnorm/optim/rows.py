@@ -4,8 +4,10 @@
     SampledLoss(1_000_000, sparse=True)(hidden, weight, target, bias).backward()
     optimizer.step()
 
-From the moment a table is given to one of them its row gradients are left here and `.grad` stays None. On a GPU nothing
-waits for the host. Moments are float32; so should the table be (`half` keeps a bfloat16 copy for matrix products).
+From the moment a table is given to one of them its row gradients are left here and `.grad` stays None, also for other
+optimizers and after `torch.autograd.grad` (`zero_grad` drops them). On a GPU nothing waits for the host. Moments are
+float32; so should the table be (`half` keeps a bfloat16 copy for matrix products). Before a table is used for more than
+training, `RowAdam.settle()` lets all of its rows catch up.
 """
 
 from collections.abc import Callable, Iterable
@@ -61,8 +63,8 @@ class RowOptimizer(torch.optim.Optimizer):
                 self.state[table]["last"] = torch.zeros(len(table), parts, device=table.device)
 
     def _wait_for(self, table: Tensor) -> None:
-        expect(table)
-        if self.half and table.ndim > 1:
+        expect(table).clear()  # what another optimizer left is not ours
+        if self.half and table.ndim > 1 and not hasattr(table, "half_copy"):
             keep_half(table)
 
     def touched(self) -> list[tuple[Tensor, Any]]:
@@ -146,6 +148,8 @@ class RowOptimizer(torch.optim.Optimizer):
         numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
         for table, mine, number in zip(self.tables, kept, numbers):
             given = state_dict["state"].get(number, {})
+            for value in mine.values():
+                value.zero_()
             for name, value in given.items():
                 mine[name].copy_(torch.as_tensor(value))
             if "last" in mine and given and "last" not in given:  # from torch.optim.Adam, whose rows are all there

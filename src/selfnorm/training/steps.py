@@ -52,9 +52,17 @@ class Steps:
     """Makes steps by `work`; with `record`, those of frequent shapes by graphs."""
 
     def __init__(
-        self, work: Work, generator: torch.Generator, *, record: bool, groups: int, say: Callable[[str], None]
+        self,
+        work: Work,
+        generator: torch.Generator,
+        *,
+        record: bool,
+        groups: int = 1,
+        forget: Callable[[], None] = lambda: None,  # drops the gradients that a recording left behind
+        say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        self.work, self.generator, self.record, self.groups, self.say = work, generator, record, groups, say
+        self.work, self.generator, self.record, self.groups = work, generator, record, groups
+        self.forget, self.say = forget, say
         self.seen: Counter[Any] = Counter()
         self.graphs: dict[Any, Recorded] = {}
         self.pool: Any = None  # one memory for all graphs: they never run at the same time
@@ -78,15 +86,21 @@ class Steps:
         copy = {name: getattr(batch, name).clone() for name in ("inputs", "real", "targets")}
         fixed = replace(batch, **copy)
         state = tree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, state)
-        graph = torch.cuda.CUDAGraph()
+        graph, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        chances = self.generator, torch.cuda.default_generators[here.device.index]
+        spare = [each.clone_state() for each in chances]
         graph.register_generator_state(self.generator)
         self.pool = torch.cuda.graph_pool_handle() if self.pool is None else self.pool
         try:
             # other threads go on with their own work: batches are made ahead in pinned memory
             with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
                 outcome = self.work(fixed, state)
-        except (RuntimeError, torch.OutOfMemoryError) as error:
-            self.record, self.graphs = False, {}
+        except RuntimeError as error:  # out of memory is one
+            torch.cuda.set_stream(here)
+            for chance, state_before in zip(chances, spare):
+                chance.graphsafe_set_state(state_before)
+            self.record, self.graphs, self.pool = False, {}, None
+            self.forget()
             self.say(f"steps are not recorded as CUDA graphs: {str(error).splitlines()[0]}; training goes on without")
             return False
         self.graphs[key] = Recorded(graph, fixed, state, outcome)

@@ -55,7 +55,14 @@ class Trainer:
         self.half = parts.settings.half
         self.streams = parts.config["histories"] == "streams"
         groups = 1 if parts.sampler is None else parts.sampler.groups
-        self.steps = Steps(self.work, self.generator, record=parts.recordable, groups=groups, say=say)
+        self.steps = Steps(
+            self.work,
+            self.generator,
+            record=parts.recordable,
+            groups=groups,
+            forget=parts.optimizer.forget,
+            say=say,
+        )
         self.step = self.words = self.skipped = 0
         self.evaluated = 0  # the last step at which what was due then has been done
         self.unsaved = False
