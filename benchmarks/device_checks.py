@@ -23,7 +23,7 @@ import torch
 import triton
 
 sys.path.insert(0, str(Path(__file__).parent))
-from device_steps import captured, drawn, repeated, updates
+from device_steps import captured, drawn, recorded, repeated, updates
 from device_sums import DTYPES, GPU, Found, every_word, sampled
 from rows import RESULTS, machine
 
@@ -60,6 +60,7 @@ def families(small: bool) -> dict[str, list[tuple[Any, ...]]]:
         "draws": [(drawn, *each) for each in spots],
         "repeated": [(repeated, *each) for each in loops],
         "CUDA graph": [(captured, *each) for each in loops] if GPU else [],
+        "recorder": [(recorded, False), (recorded, True)] if GPU else [],
     }
 
 

@@ -8,12 +8,14 @@ from device_sums import GPU, PLACE, Found, Values, distance, judged
 from torch import nn
 
 from selfnorm import SampledLoss
+from selfnorm.corpus.batches import Batch
 from selfnorm.noise import LogUniform
 from selfnorm.ops import ADAGRAD, ADAM, SGD, Rule, Scalars, draws, keep_half, stretches
 from selfnorm.ops.rows import NOWHERE, Piece
 from selfnorm.ops.updates import FusedRows, PlainRows
 from selfnorm.optim import OPTIMIZERS, Optimizer, RowAdam
 from selfnorm.samplers.systematic import SURE, Systematic
+from selfnorm.training.steps import Outcome, Steps
 
 RULES = {"sgd": Rule(SGD), "adagrad": Rule(ADAGRAD, 1e-10), "adam": Rule(ADAM, 1e-8, 0.9, 0.99)}
 MOMENTS = {"sgd": 0, "adagrad": 1, "adam": 3}
@@ -164,3 +166,31 @@ def captured(small: bool, criterion: str, groups: int) -> Iterator[Found]:
         ends.append(training.numbers())
     shares = {each: distance(ends[1][each], ends[0][each]) / 1e-5 for each in ("body", "weight", "bias")}
     yield judged(f"{criterion}, {groups} groups", shares)
+
+
+def recorded(small: bool, refused: bool) -> Iterator[Found]:
+    """The trainer's own recorder against steps as they are written; `refused`: a step waits for the host in between."""
+    ends = []
+    for record in (False, True):
+        training = Training(small, "mode3", 1)
+        training.chance.manual_seed(3)
+
+        def work(batch: Batch, state: None, training: Training = training) -> Outcome:
+            if refused and torch.cuda.is_current_stream_capturing():
+                training.bias.sum().item()
+            with torch.autocast(PLACE, torch.bfloat16, enabled=GPU):
+                hidden = (training.inputs @ training.body).tanh()
+                loss = training.loss(hidden, training.weight, batch.targets, training.bias)
+            loss.backward()
+            norm, _ = training.optimizer.step(loss.detach(), clip=1.0)
+            return Outcome(norm, hidden.detach(), None)
+
+        steps = Steps(work, training.chance, record=record, forget=training.optimizer.forget)
+        n = len(training.targets)
+        for number in range(STEPS + 3):
+            targets = training.targets.roll(number)
+            steps(Batch(targets[None], torch.arange(n, device=PLACE), targets, targets[:1] > 0, (n,)), None)
+        ends.append(training.numbers() | {"graphs": torch.tensor(len(steps.graphs))})
+    shares = {each: distance(ends[1][each], ends[0][each]) / 1e-5 for each in ("body", "weight", "bias")}
+    shares["graphs"] = 0.0 if int(ends[1]["graphs"]) == (0 if refused else 1) else math.inf
+    yield judged("refused" if refused else "recorded", shares)

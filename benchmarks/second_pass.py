@@ -26,18 +26,13 @@ from rows import append, machine
 
 from selfnorm import lattices
 from selfnorm.bootstrap import bootstrap, compare
-from selfnorm.cli.wer import set_of
 from selfnorm.lattices import transcripts
 from selfnorm.lattices.oracle import oracle
+from selfnorm.reproduce.errors import SETS, cross_validated, start, subsets
 from selfnorm.rescoring import NEURAL, NGRAM, Rescored, Rescorer, Setting
 from selfnorm.rescoring.results import decide
-from selfnorm.rescoring.tuning import Lists, cross_validate
 from selfnorm.wer import Errors, count
 
-SETS = {  # where its lattices are, and the setting of the search, from which tuning starts
-    "ps-lattices": ("slf", Setting(weight=0.7, ngram_weight=0.3)),
-    "moonshine-nbest": ("nbest.jsonl.gz", Setting(lm_scale=0.3, ngram_weight=0.3)),
-}
 RUNS = {"ngram": (NGRAM,), "as-is": (NEURAL, NGRAM), "normalized": (NEURAL, NGRAM)}
 FIRST, BASELINE, BEST = "first pass", "no new model", "mode3 + 4-gram"
 SYSTEMS: dict[str, tuple[str | None, tuple[str, ...], str | None]] = {  # run, scorers, what it is compared with
@@ -51,7 +46,6 @@ SYSTEMS: dict[str, tuple[str | None, tuple[str, ...], str | None]] = {  # run, s
     f"{BEST}, least risk": ("as-is", (NEURAL, NGRAM), BASELINE),
     f"{BEST} normalized, least risk": ("normalized", (NEURAL, NGRAM), f"{BEST}, least risk"),
 }
-FOLDS = 10
 
 
 def keep(name: str, asr: Path, scorers: dict[str, Any], to: Path, device: str) -> None:
@@ -67,8 +61,7 @@ def keep(name: str, asr: Path, scorers: dict[str, Any], to: Path, device: str) -
         if NEURAL in names:
             scorers[NEURAL].model.output.normalize = run == "normalized"
         begin = time.perf_counter()
-        chosen = setting if NEURAL in names else replace(setting, ngram_weight=1.0)
-        done = list(Rescorer({each: scorers[each] for each in names}, chosen).rescore(items))
+        done = list(Rescorer({each: scorers[each] for each in names}, start(setting, names)).rescore(items))
         seconds = round(time.perf_counter() - begin, 2)
         path.write_bytes(gzip.compress(pickle.dumps(done)))
         path.with_suffix(".json").write_text(json.dumps({"seconds": seconds, "machine": device}))
@@ -78,28 +71,19 @@ def keep(name: str, asr: Path, scorers: dict[str, Any], to: Path, device: str) -
 def heard(name: str, system: str, kept: dict[str, list[Rescored]], said: transcripts.Transcripts) -> dict[str, Any]:
     """The words of each utterance, with the scales of the folds it is not in."""
     run, names, _ = SYSTEMS[system]
-    setting = SETS[name][1]
     some = next(iter(kept.values()))
     chosen = [Rescored(each.given, {}, each.given, np.arange(each.given.arcs)) for each in some]
     if system == FIRST:
         return {each.lattice.utterance: decide(each, Setting()).first for each in chosen}
     if run is not None:
         chosen = [replace(each, scores={scorer: each.scores[scorer] for scorer in names}) for each in kept[run]]
-    if NEURAL not in names:
-        setting = replace(setting, ngram_weight=1.0)
-    _, settings, folds = cross_validate(Lists.of(chosen, said, setting), FOLDS)
-    found = [decide(each, settings[fold], "risk" in system) for each, fold in zip(chosen, folds)]
-    for fold in settings[:2]:
-        print("   ", fold)
+    found = cross_validated(chosen, said, start(SETS[name][1], names), risk="risk" in system)
     return {result.utterance: result.words for result in found}
 
 
 def table(name: str, asr: Path, to: Path) -> Iterator[dict[str, Any]]:
     """A row for each system, all utterances and each subset."""
     said = transcripts.read(asr / name / "refs.txt")
-    subsets: dict[str, list[str]] = {"all": list(said)}
-    for utterance in said:
-        subsets.setdefault(set_of(utterance), []).append(utterance)
     kept = {
         path.name.split(".")[0]: pickle.loads(gzip.decompress(path.read_bytes())) for path in (to / name).glob("*.gz")
     }
@@ -111,7 +95,7 @@ def table(name: str, asr: Path, to: Path) -> Iterator[dict[str, Any]]:
             words = heard(name, system, kept, said)
             counts[system] = {utterance: count(each, words[utterance]) for utterance, each in said.items()}
             print(f"{name}: {system}: {100 * sum(counts[system].values(), Errors()).rate:.2f} %", flush=True)
-    for subset, utterances in subsets.items():
+    for subset, utterances in subsets(said).items():
         for system, (run, _, other) in SYSTEMS.items():
             if system not in counts:
                 continue

@@ -150,16 +150,41 @@ def plot_steps(path: Path, lines: Mapping[str, Sequence[tuple[float, float]]]) -
     return _save(path, draw)
 
 
-def _save(path: Path, draw: Any) -> list[Path]:
-    """One figure as PNG and SVG, each whole or not at all."""
+def plot_samples(path: Path, lines: Mapping[str, Sequence[tuple[float, float, float]]]) -> list[Path]:
+    """Perplexity, and beside it words in a second, against K; a line for each number of groups."""
+
+    def draw(panels: "Sequence[Axes]") -> None:
+        names = ("perplexity, normalized", "thousand words in a second")
+        for part, (axes, name) in enumerate(zip(panels, names)):
+            for colour, marker, (label, found) in zip(cycle(COLOURS), cycle(MARKERS), lines.items()):
+                ordered = sorted(found)
+                values = [each[1 + part] / (1e3 if part else 1) for each in ordered]
+                axes.plot([each[0] for each in ordered], values, marker=marker, color=colour, label=label)
+            axes.set_xscale("log")
+            axes.set_xlabel("samples K")
+            axes.set_ylabel(name)
+            axes.grid(axis="y", alpha=0.3)
+        panels[0].set_yscale("log")
+        panels[0].yaxis.set_major_formatter("{x:g}")
+        panels[0].yaxis.set_minor_formatter("{x:g}")
+        panels[1].set_ylim(bottom=0)
+        panels[0].legend(frameon=False)
+        panels[0].set_title("The number of samples", loc="left")
+
+    return _save(path, draw, panels=2)
+
+
+def _save(path: Path, draw: Any, panels: int = 1) -> list[Path]:
+    """One figure as PNG and SVG, each whole or not at all; one panel is drawn on, several are handed over as a row."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise ValueError("plots need matplotlib; say: pip install 'selfnorm[plot]'") from None
     figure = Figure(figsize=(7, 4.2), layout="constrained")
-    axes = figure.subplots()
-    axes.spines[["top", "right"]].set_visible(False)
-    draw(axes)
+    row = figure.subplots(1, panels, squeeze=False)[0]
+    for axes in row:
+        axes.spines[["top", "right"]].set_visible(False)
+    draw(row[0] if panels == 1 else row)
     written = []
     for kind in ("png", "svg"):
         target = path.with_suffix(f".{kind}")

@@ -12,6 +12,7 @@ from selfnorm.cli.lattice import lattice
 from selfnorm.cli.ngram import ManyThresholds, ngram
 from selfnorm.cli.options import tell
 from selfnorm.cli.prepare import prepare
+from selfnorm.cli.reproduce import reproduce
 from selfnorm.cli.rescore import rescore
 from selfnorm.cli.score import score
 from selfnorm.cli.train import train
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for verb in (demo, prepare, train, evaluate, score, lattice, rescore, wer):
+for verb in (demo, prepare, train, evaluate, score, lattice, rescore, wer, reproduce):
     app.command()(verb)
 app.command(cls=ManyThresholds)(ngram)
 app.add_typer(bench, name="bench")

@@ -167,8 +167,8 @@ def target_and_sum(
 ) -> tuple[Tensor, Tensor]:
     """The targets' logits [N], and sum_k scale_k value(logit_nk - shift_k), or log sum_k exp(logit_nk - shift_k) [N]"""
     if sample is None:
-        given = cast(hidden, hidden).contiguous(), output.weight, output.bias, words.contiguous()
-        return output.logit(hidden, words), _Whole.apply(*given, kind, skip, most)
+        tensors = cast(hidden, hidden).contiguous(), output.weight, output.bias, words.contiguous()
+        return output.logit(hidden, words), _Whole.apply(*tensors, kind, skip, most)
     if sample.bounds is None:
         raise ValueError("the fused sums need a draw that positions share; take impl = 'auto' for one per position")
     numbers = {"low": getattr(sample, "low", None), "shift": shift, "scale": scale}

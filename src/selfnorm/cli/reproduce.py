@@ -1,0 +1,204 @@
+"""`selfnorm reproduce`: the paper's tables and figure, row by row."""
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from selfnorm.cli.options import Debug, Json, print_json, tell
+from selfnorm.cli.train import watching
+
+if TYPE_CHECKING:
+    from selfnorm.reproduce.corpora import Corpus
+    from selfnorm.reproduce.make import Maker, Planned
+    from selfnorm.reproduce.plan import Row, Scale
+    from selfnorm.reproduce.rows import Made
+    from selfnorm.training import Watcher
+
+BUILT_IN, SIZE, UTTERANCES = "built-in", 3000, 30
+KEYS = ("criterion", "k", "perplexity", "perplexity_as_is", "log_z_mean", "log_z_std", "words_per_second")
+
+
+def reproduce(
+    item: Annotated[str, typer.Argument(help="table1 to table5, figure1, beyond, or all of them by importance.")],
+    to: Annotated[Path, typer.Option(help="Folder for all that is made; one used before is gone on with.")],
+    scale: Annotated[
+        str, typer.Option(help="tiny: built-in text, a CPU, minutes; small, full: a GPU, hours.")
+    ] = "tiny",
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with podcasts, books, librispeech and asr.", show_default=False)
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Rows with this in their key: mode3/k8000", metavar="PART", show_default=False),
+    ] = None,
+    rows: Annotated[int | None, typer.Option(help="Make at most so many rows.", min=0, show_default=False)] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Begin nothing after these; a training is saved.", min=0, show_default=False)
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Say what is done and what is to do, and do nothing.")] = False,
+    page: Annotated[
+        Path | None, typer.Option(help="Write the finished rows as Markdown, and make none.", show_default=False)
+    ] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Redo the paper on public text: rows that are done are skipped, so a table can be filled bit by bit."""
+    from selfnorm.registry import named
+    from selfnorm.reproduce.plan import SCALES
+    from selfnorm.reproduce.plan import rows as planned
+
+    chosen = named("scale", SCALES, scale)
+    wanted = _only(planned(item, chosen), only or [])
+    if page is not None:
+        _write_page(page, to, chosen)
+        return
+    maker = _maker(to, chosen, data, making=not plan)
+    if plan:
+        _show_plan(maker.plan(wanted), json)
+        return
+    over = _make(maker, wanted, rows, minutes)
+    done = maker.done()
+    found = [done[row.key] for row in wanted if row.key in done]
+    if json:
+        print_json({"rows": [_with_paper(row) for row in found]})
+    else:
+        _show(found, wanted)
+    if len(found) < len(wanted):
+        left = f"{len(found)} of {len(wanted)} rows are done; the same command goes on"
+        tell(f"selfnorm: {over}; {left}" if over else f"selfnorm: {left}")
+
+
+def _only(rows: "list[Row]", parts: list[str]) -> "list[Row]":
+    """Those whose key holds one of the parts, whole words between its strokes."""
+    found = [row for row in rows if not parts or any(f"/{part.strip('/')}/" in f"/{row.key}/" for part in parts)]
+    if not found:
+        raise ValueError(f"--only {' --only '.join(parts)}: no row is called so; see --plan for the keys of all rows")
+    return found
+
+
+def _maker(to: Path, scale: "Scale", data: Path | None, making: bool) -> "Maker":
+    import torch
+
+    from selfnorm.bench.machine import default_device, name_of
+    from selfnorm.reproduce.corpora import public
+    from selfnorm.reproduce.make import Maker
+
+    if any(task.corpus != BUILT_IN for task in scale.tasks.values()):
+        if data is None and making:
+            raise ValueError(
+                f"--scale {scale.name} needs --data, the folder that holds podcasts, books, librispeech and asr; "
+                "--scale tiny needs none"
+            )
+        corpora = public(data or Path())
+    else:
+        corpora = {BUILT_IN: built_in(to / BUILT_IN)} if making else {}
+    origin = {"machine": name_of(default_device()), "torch": torch.__version__}
+    return Maker(to, scale, corpora, origin=origin, watch=_watch, say=tell)
+
+
+def built_in(folder: Path) -> "Corpus":
+    """The demo's text and its lattices from a noisy channel, made where they are not there yet."""
+    from selfnorm.demo.english import english
+    from selfnorm.demo.second_pass import Plan, SecondPass
+    from selfnorm.demo.side_by_side import Setting, SideBySide
+    from selfnorm.reproduce.corpora import Corpus
+    from selfnorm.reproduce.errors import Utterances
+    from selfnorm.rescoring import Setting as Start
+
+    second = SecondPass(folder, Plan(test=UTTERANCES, dev=1))
+    if not second.said("test").exists():
+        tell("making text and lattices")
+        SideBySide(english(), folder, Setting(size=SIZE)).prepare()
+        second.listen()
+    text = folder / "text"
+    utterances = Utterances("channel", second.lattices / "test", second.said("test"), Start(ngram_weight=0.3))
+    train, valid, test = (text / f"{part}.txt" for part in ("train", "valid", "test"))
+    return Corpus(BUILT_IN, SIZE, (train,), (valid,), (test,), (utterances,))
+
+
+def _make(maker: "Maker", wanted: "list[Row]", most: int | None, minutes: float | None) -> str:
+    """Why it ended before its time; nothing if it did not."""
+    from torch import OutOfMemoryError
+
+    from selfnorm.reproduce.make import Clock, TimeUp
+    from selfnorm.training import Interrupted
+
+    try:
+        for made in maker.make(wanted, most, Clock(minutes)):
+            tell(f"{made['key']}: done")
+    except TimeUp as over:
+        return str(over)
+    except Interrupted as interrupted:
+        again = shlex.join(["selfnorm", *sys.argv[1:]])
+        tell(f"selfnorm: {interrupted}; go on with: {again}")
+        raise typer.Exit(128 + interrupted.number) from None
+    except (OutOfMemoryError, MemoryError) as error:
+        tell(f"selfnorm: out of memory: {error}; what was made is kept, leave this row to a larger machine with --only")
+        raise typer.Exit(3) from None
+    return ""
+
+
+@contextmanager
+def _watch(name: str) -> "Iterator[Watcher]":
+    with watching(name) as watcher:
+        yield watcher
+
+
+def _with_paper(row: "Made") -> dict[str, Any]:
+    from selfnorm.reproduce.paper import PAPER
+
+    return {**dict.fromkeys(KEYS), **row, "paper": PAPER[row["item"]].get(row["label"])}
+
+
+def _show(found: "list[Made]", wanted: "list[Row]") -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from selfnorm.reproduce.pages import tables
+    from selfnorm.reproduce.paper import TITLES
+
+    console = Console(highlight=False)
+    for item in dict.fromkeys(row.item for row in wanted):
+        for title, head, body in tables(item, [row for row in found if row["item"] == item]):
+            table = Table(title=f"{TITLES[item]}{title}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+            for number, name in enumerate(head):
+                table.add_column(name, justify="right" if number else "left")
+            for cells in body:
+                table.add_row(*cells)
+            console.print(table)
+
+
+def _show_plan(planned: "list[Planned]", json: bool) -> None:
+    if json:
+        print_json({"rows": [{"key": p.row.key, "run": p.run, "words": p.words, "state": p.state} for p in planned]})
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("row", "run", "words", "state"):
+        table.add_column(name, justify="right" if name == "words" else "left", overflow="fold")
+    for each in planned:
+        table.add_row(each.row.key, each.run or "-", f"{each.words:,.0f}" if each.words else "-", each.state)
+    Console(highlight=False).print(table)
+    left = {each.run: each.words for each in planned if each.state in ("to do", "begun") and each.run}
+    rows = sum(each.state != "done" for each in planned)
+    print(f"{rows} of {len(planned)} rows to make; {len(left)} trainings of {sum(left.values()):,.0f} words, about")
+
+
+def _write_page(page: Path, to: Path, scale: "Scale") -> None:
+    from selfnorm.reproduce import rows
+    from selfnorm.reproduce.pages import write
+
+    found, damaged = rows.read(to)
+    for sentence in damaged:
+        tell(sentence)
+    for path in write(page, [row for row in found if row["scale"] == scale.name], scale):
+        print(path)

@@ -1,0 +1,221 @@
+"""Make rows, one after the other; what is made is kept, row by row and stage by stage.
+
+rows.jsonl  rows.csv      the finished rows
+data/CORPUS               vocabulary and ids; beside it CORPUS.4gram.arpa
+runs/RUN                  a training, named by its recipe; rows may share it
+measured/RUN/STAGE.json   what was found of it: training, text, speed, and errors of each set of utterances
+"""
+
+import datetime
+import gc
+import json
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from selfnorm import training
+from selfnorm.files import atomic, finite
+from selfnorm.registry import named
+from selfnorm.reproduce import measures
+from selfnorm.reproduce import rows as kept
+from selfnorm.reproduce.corpora import Corpus, Prepared
+from selfnorm.reproduce.errors import Utterances, word_errors
+from selfnorm.reproduce.plan import Row, Scale, recipe, run_name
+from selfnorm.reproduce.rows import Made
+from selfnorm.rescoring import NEURAL, NGRAM
+from selfnorm.scorers import Neural, NGram
+from selfnorm.training import Interrupted, Metrics, Stopped, Watcher
+
+Watch = Callable[[str], AbstractContextManager[Watcher]]
+Work = Callable[[], Mapping[str, Any]]
+
+
+class TimeUp(Exception):  # noqa: N818  a wish, not an error
+    """The time given is over; everything made so far is kept."""
+
+
+class Clock:
+    """Says when the time given is over; None gives all the time there is."""
+
+    def __init__(self, minutes: float | None = None) -> None:
+        self.until = None if minutes is None else time.monotonic() + 60 * minutes
+
+    @property
+    def passed(self) -> bool:
+        return self.until is not None and time.monotonic() >= self.until
+
+    def check(self) -> None:
+        if self.passed:
+            raise TimeUp("the time is up")
+
+    def bounding(self, watcher: Watcher) -> Watcher:
+        """Ends a training in good order, as a signal does: where it reports, and with all saved."""
+
+        def heard(metrics: Metrics) -> None:
+            watcher.metrics(metrics)
+            if self.passed:
+                raise Interrupted(signal.SIGALRM, metrics.step)
+
+        return replace(watcher, metrics=heard)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A row to come, or one that is there."""
+
+    row: Row
+    run: str | None  # None: nothing is trained for it
+    words: float  # that its training sees, about
+    state: str  # "done", "trained", "begun", "shared" with a row before it, or "to do"
+
+
+class Maker:
+    """`plan` says what there is to do, `make` does it."""
+
+    def __init__(
+        self,
+        to: Path,
+        scale: Scale,
+        corpora: Mapping[str, Corpus],
+        *,
+        origin: Mapping[str, str] | None = None,
+        watch: Watch = lambda _: nullcontext(Watcher()),
+        say: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        self.to, self.scale, self.corpora = to, scale, corpora
+        self.origin, self.watch, self.say = dict(origin or {}), watch, say
+        self.prepared: dict[str, Prepared] = {}
+
+    def done(self) -> dict[str, Made]:
+        """The finished rows of this scale, by key."""
+        rows, damaged = kept.read(self.to)
+        for sentence in damaged:
+            self.say(sentence)
+        return {row["key"]: row for row in rows if row["scale"] == self.scale.name}
+
+    def plan(self, rows: Sequence[Row]) -> list[Planned]:
+        done, seen, found = self.done(), set(), []
+        for row in rows:
+            run = run_name(row, self.scale) if row.trained else None
+            words = self.scale.tasks[row.task].words if row.trained else 0.0
+            state = "done" if row.key in done else self._state(run, run in seen)
+            found.append(Planned(row, run, words, state))
+            seen.add(run)
+        return found
+
+    def _state(self, run: str | None, seen: bool) -> str:
+        if run is None:
+            return "to do"
+        if self._stage(run, "training").exists():
+            return "trained"
+        if seen:
+            return "shared"
+        return "begun" if (self.to / "runs" / run).exists() else "to do"
+
+    def make(self, rows: Sequence[Row], most: int | None = None, clock: Clock | None = None) -> Iterator[Made]:
+        """At most so many rows that are not there yet; ends with TimeUp where the time is over."""
+        clock = clock or Clock()
+        with kept.ours(self.to):
+            done = self.done()
+            for row in [row for row in rows if row.key not in done][:most]:
+                clock.check()
+                self.say(f"{row.key}: {row.label}")
+                made = self._made(row, clock)
+                kept.append(self.to, made)
+                yield made
+
+    def _made(self, row: Row, clock: Clock) -> Made:
+        prepared = self._prepared(row, clock)
+        task = self.scale.tasks[row.task]
+        head: Made = {"scale": self.scale.name, "key": row.key, "item": row.item, "label": row.label, "task": row.task}
+        head |= {"criterion": row.criterion, "k": row.k, "groups": row.groups, "sampler": row.sampler}
+        head |= {"sharing": row.sharing, "noise": row.noise, "seed": row.seed, "corpus": task.corpus}
+        head["batch"] = f"{self.scale.large} positions" if row.large else f"{task.sequences} sequences"
+        if row.criterion is None:
+            return {**head, **prepared.statistics(), **self._today()}
+        head["model"] = task.preset if row.trained else "4-gram"
+        try:
+            found = self._trained(row, prepared, clock) if row.trained else self._counted(row, prepared, clock)
+        except Stopped as stopped:  # that a training fails is a finding, too
+            self.say(f"{row.key}: {stopped}")
+            found = {"stopped": str(stopped), **self._today()}
+        return {**head, **found}
+
+    def _prepared(self, row: Row, clock: Clock) -> Prepared:
+        corpus = named("corpus", self.corpora, self.scale.tasks[row.task].corpus)
+        if corpus.name not in self.prepared:
+            self.prepared.clear()  # one 4-gram model in memory is enough
+            self.prepared[corpus.name] = Prepared(corpus, self.to / "data", self.scale.evaluation_words)
+        prepared = self.prepared[corpus.name]
+        clock.check()
+        prepared.prepare()
+        if row.criterion is not None:
+            clock.check()
+            prepared.count()
+        return prepared
+
+    def _trained(self, row: Row, prepared: Prepared, clock: Clock) -> Made:
+        name, chosen, scale = run_name(row, self.scale), recipe(row, self.scale), self.scale
+        run = self.to / "runs" / name
+
+        def train() -> Mapping[str, Any]:
+            with self.watch(row.key) as watcher:
+                training.train(chosen, run, where=self.to, watcher=clock.bounding(watcher))
+            return {**measures.logged(run), **self._today()}
+
+        found = self._staged(name, "training", train, clock)
+        shutil.rmtree(run / "checkpoints", ignore_errors=True)  # they are large, and the model is kept
+        found |= self._staged(name, "text", lambda: measures.perplexities(run, prepared), clock)
+        found |= self._staged(
+            name, "speed", lambda: measures.large_batch(chosen, self.to, scale.large, scale.repeats), clock
+        )
+        return {"run": name, **found, **self._errors(row, name, run, prepared, clock)}
+
+    def _counted(self, row: Row, prepared: Prepared, clock: Clock) -> Made:
+        name = f"{prepared.corpus.name}-4gram"
+        found = self._staged(name, "text", lambda: {**measures.counted(prepared), **self._today()}, clock)
+        return {"run": None, **found, **self._errors(row, name, None, prepared, clock)}
+
+    def _errors(self, row: Row, name: str, run: Path | None, prepared: Prepared, clock: Clock) -> Made:
+        if not row.rescores:
+            return {}
+
+        def errors(utterances: Utterances) -> Mapping[str, Any]:
+            scorers: dict[str, Neural | NGram] = {} if run is None else {NEURAL: Neural.load(run)}
+            scorers[NGRAM] = prepared.counts
+            return word_errors(utterances, scorers, self.scale.folds)
+
+        sets = {each.name: partial(errors, each) for each in prepared.corpus.utterances}
+        return {"wer": {each: self._staged(name, f"errors-{each}", work, clock) for each, work in sets.items()}}
+
+    def _stage(self, name: str, stage: str) -> Path:
+        return self.to / "measured" / name / f"{stage}.json"
+
+    def _staged(self, name: str, stage: str, work: Work, clock: Clock) -> Made:
+        """What an earlier call found, else what the work finds now."""
+        path = self._stage(name, stage)
+        if path.exists():
+            return json.loads(path.read_text())
+        clock.check()
+        self.say(f"{name}: {stage}")
+        try:
+            found = finite(dict(work()))
+        except Interrupted as interrupted:
+            if interrupted.number == signal.SIGALRM:
+                raise TimeUp(f"the time is up: {name} is saved, and goes on next time") from None
+            raise
+        finally:
+            gc.collect()  # a trainer and its graphs hold each other, and a GPU's memory
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic(path) as file:
+            file.write((json.dumps(found, allow_nan=False) + "\n").encode())
+        return found
+
+    def _today(self) -> dict[str, str]:
+        return {**self.origin, "date": datetime.date.today().isoformat()}

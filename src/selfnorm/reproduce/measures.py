@@ -1,0 +1,102 @@
+"""What is measured of a trained model: its speed, its perplexities, and what it leaves wrong."""
+
+import json
+import statistics
+import time
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from selfnorm.corpus.store import TokenStore
+from selfnorm.evaluation import evaluate, evaluate_mixture, evaluate_ngram, summarize
+from selfnorm.recipe import Recipe, Table
+from selfnorm.reproduce.corpora import Prepared, Sentences
+from selfnorm.scorers import Neural
+from selfnorm.scorers.interpolated import fit
+from selfnorm.scorers.text import measure
+from selfnorm.training.log import LOG
+from selfnorm.training.parts import build
+from selfnorm.training.trainer import Trainer
+
+WARM_UP = 6  # steps before any is timed: the first ones compile, then record
+LOOKED_AT = 20  # batches, of which the fullest is timed
+NUMBERS = ("perplexity", "perplexity_as_is", "log_z_mean", "log_z_std")
+
+Found = dict[str, Any]
+
+
+def logged(run: Path) -> Found:
+    """Speed and time of the steps themselves, from the log: medians over its lines, without evaluations."""
+    lines = [json.loads(line) for line in (run / LOG).read_text().splitlines()]
+    lines = [{"step": 0, "words": 0}, *(line for line in lines if "words_per_second" in line)]
+    seconds = [(after["words"] - before["words"]) / after["words_per_second"] for before, after in pairwise(lines)]
+    steps = [after["step"] - before["step"] for before, after in pairwise(lines)]
+    return {
+        "words_seen": lines[-1]["words"],
+        "training_seconds": sum(seconds),
+        "seconds_per_batch": statistics.median(each / number for each, number in zip(seconds, steps)),
+        "words_per_second": statistics.median(line["words_per_second"] for line in lines[1:]),
+    }
+
+
+def large_batch(recipe: Recipe, where: Path, positions: int, repeats: int) -> Found:
+    """Words in a second with large batches: the trainer's own step, again and again on one full batch."""
+    batches = Table("sentences", {"positions": positions, "max_length": min(256, positions)})
+    trainer = Trainer(build(replace(recipe, batches=batches), where), where / "speed")
+    parts = trainer.parts
+    ready = [parts.batches.batch(0, n) for n in range(min(LOOKED_AT, parts.batches.steps_per_epoch))]
+    batch = max(ready, key=lambda each: len(each.targets)).to(parts.device)
+    parts.model.train()
+    with trainer.own_chance():
+        for _ in range(min(WARM_UP, repeats)):
+            trainer.update(batch)
+        seconds = []
+        for _ in range(4):
+            begin = time.perf_counter()
+            for _ in range(max(1, repeats // 4)):
+                norm, _ = trainer.update(batch)
+            float(norm)  # waits until all is done
+            seconds.append((time.perf_counter() - begin) / max(1, repeats // 4))
+    return {"large_positions": positions, "words_per_second_large": len(batch.targets) / statistics.median(seconds)}
+
+
+def perplexities(run: Path, prepared: Prepared) -> Found:
+    """Of the test text, alone and in a mixture with the 4-gram, whose weight is fitted to the development text."""
+    scorer, ngram, data = Neural.load(run), prepared.counts, prepared.data()
+    unknown, words = scorer.vocabulary.unknown, {}
+    said: dict[str, Sentences] = {}
+    stores: dict[str, TokenStore] = {}
+    for part, store in (("valid", data.valid), ("test", data.test)):
+        assert store is not None
+        stores[part] = store.first(prepared.evaluation_words) if prepared.evaluation_words else store
+        said[part] = prepared.sentences(part, len(stores[part]))
+        words[part] = measure(scorer.model, stores[part], histories=scorer.histories)
+    result = summarize(words["test"], stores["test"], unknown)
+    weight = fit([words["valid"].log_probs, ngram.text(said["valid"]).scores])[1]
+    mixture = evaluate_mixture(words["test"], unknown, ngram.text(said["test"]), weight)
+    found: Found = {name: getattr(result, name) for name in NUMBERS}
+    for name in ("mixture_perplexity", "ngram_perplexity", "ngram_weight"):
+        found[name] = getattr(mixture, name)
+    found |= {"test_words": result.words, "oov_rate": result.oov_rate}
+    further = prepared.further()
+    if further:
+        found["texts"] = {name: _further(scorer, sentences) for name, sentences in further.items()}
+    return found
+
+
+def _further(scorer: Neural, sentences: Sentences) -> Found:
+    store = TokenStore.of(map(scorer.vocabulary.encode, sentences), scorer.vocabulary)
+    result = evaluate(scorer.model, store, scorer.vocabulary.unknown, histories=scorer.histories)
+    return {name: getattr(result, name) for name in NUMBERS}
+
+
+def counted(prepared: Prepared) -> Found:
+    """Of the 4-gram alone, on the same texts."""
+    ngram, data = prepared.counts, prepared.data()
+    assert data.test is not None
+    store = data.test.first(prepared.evaluation_words) if prepared.evaluation_words else data.test
+    result, _ = evaluate_ngram(ngram, prepared.sentences("test", len(store)))
+    found: Found = {"perplexity": result.perplexity, "test_words": result.words, "oov_rate": result.oov_rate}
+    further = {name: evaluate_ngram(ngram, each)[0].perplexity for name, each in prepared.further().items()}
+    return found | ({"texts": {name: {"perplexity": each} for name, each in further.items()}} if further else {})

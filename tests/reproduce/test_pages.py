@@ -1,0 +1,104 @@
+"""Tables have the paper's figures beside ours; the page is that of its rows and claims nothing without them."""
+
+import re
+from pathlib import Path
+
+from selfnorm.reproduce import rows as kept
+from selfnorm.reproduce.pages import page, tables, write
+from selfnorm.reproduce.plan import ITEMS, SCALES, rows
+
+ROOT = Path(__file__).parents[2]
+SMALL = SCALES["small"]
+
+
+def row(planned, perplexity=60.0, **more):
+    fields = {name: getattr(planned, name) for name in ("item", "label", "criterion", "k", "groups", "seed", "key")}
+    found = {"scale": "small", "model": "swb-lstm", "batch": "32 sequences", "corpus": "podcasts", "run": planned.key}
+    found |= {"perplexity": perplexity, "perplexity_as_is": perplexity + 1, "log_z_mean": -0.01, "log_z_std": 0.1}
+    found |= {"words_per_second": 150_000.0, "words_per_second_large": 9e5, "seconds_per_batch": 0.003}
+    found |= {"words_seen": 55_800_000, "training_seconds": 360.0, "mixture_perplexity": perplexity - 5}
+    return fields | found | {"machine": "NVIDIA H200", "torch": "2.11", "date": "2026-11-15"} | more
+
+
+def planned(item, label, seed=1):
+    return next(each for each in rows(item, SMALL) if (each.label, each.seed) == (label, seed))
+
+
+def cells(item, found, which=0):
+    _, head, body = list(tables(item, found))[which]
+    return [dict(zip(head, line)) for line in body]
+
+
+def test_the_paper_stands_beside():
+    (found,) = cells("table2", [row(planned("table2", "Mode1, K = 100"), 90.123)])
+    assert found == {
+        "": "Mode1, K = 100",
+        "K": "100",
+        "paper: PPL": "87.2",
+        "ours: PPL": "90.12",
+        "ours: PPL as is": "91.12",
+        "ours: log Z": "-0.010, std 0.100",
+    }
+    (found,) = cells("table3", [row(planned("table3", "CE"))])
+    assert (found["paper: PPL with 4-gram"], found["ours: PPL with 4-gram"]) == ("49.9", "55.00")
+    (found,) = cells("table3", [row(planned("table3", "CE"))], which=1)
+    assert (found["paper: s/batch"], found["ours: s/batch"], found["ours: words/s"]) == ("0.100", "0.0030", "150,000")
+
+
+def test_seeds_are_one_line_with_their_spread():
+    label = "NCE, K = 8000"
+    found = [row(planned("table2", label, seed), value) for seed, value in ((1, 60.0), (2, 61.0))]
+    (line,) = cells("table2", found)
+    assert line["ours: PPL"] == "60.50 ± 0.50"
+
+
+def test_errors_of_sets_and_subsets():
+    def rate(wer):
+        return {"wer": wer, "interval": [wer - 2, wer + 3], "first_pass": 40.0, "words": 100}
+
+    wer = {"ps-lattices": {"all": rate(30.0), "fraser": rate(31.0), "libri": rate(20.0)}}
+    found = [row(planned("table5", "count LM"), model="4-gram", wer=wer, seconds_per_batch=None)]
+    found.append(row(planned("table5", "NCE, K = 100"), wer=wer))
+    assert [title for title, *_ in tables("table5", found)] == ["", ", speed", ", WER", ", WER by subset"]
+    assert [line[""] for line in cells("table5", found, 1)] == ["NCE, K = 100"]  # nothing is trained for a count LM
+    first, count, nce = cells("table5", found, 2)
+    assert first == {"": "first pass", "paper": "-", "ours: ps-lattices": "40.0"}
+    assert (count["paper"], nce["paper"]) == ("EN 13.7", "EN 13.3")
+    assert nce["ours: ps-lattices"] == "30.0 (28.0 to 33.0)"
+    assert cells("table5", found, 3)[2]["ps-lattices: fraser"] == "31.0 (29.0 to 34.0)"
+
+
+def test_a_training_that_stopped_is_told():
+    whole = row(planned("table2", "Mode1, K = 100"), stopped="step 9: not finite")
+    found = [{key: each for key, each in whole.items() if not re.search("perplexity|log_z|second|words", key)}]
+    (line,) = cells("table2", found)
+    assert line["ours: PPL"] == "stopped"
+    assert "Mode1, K = 100, seed 1: step 9: not finite." in page(found, SMALL)
+
+
+def test_without_rows_nothing_is_claimed():
+    text = page([], SMALL)
+    assert text.count("Not run yet.") == len(ITEMS)
+    assert "|" not in text
+    assert "2 times podcasts, 1 times books, 1 times books+podcasts" in text
+
+
+def test_the_page_says_where_rows_come_from(tmp_path):
+    found = [row(each) for each in rows("figure1", SMALL)] + [row(planned("table2", "NCE, K = 100"))]
+    names = [path.name for path in write(tmp_path / "reproduce.md", found, SMALL)]
+    assert names == ["reproduce.md", "reproduce.svg"]
+    text = (tmp_path / "reproduce.md").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert "(reproduce.svg)" in text
+    assert text.count("Not run yet.") == len(ITEMS) - 2
+    made = "1 of 16 rows, made on NVIDIA H200, torch 2.11, 2026-11-15; each training saw 55,800,000 words"
+    assert f"{made}, and all of them took 6.0 minutes." in text
+    assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= 200
+
+
+def test_the_page_of_the_docs_is_that_of_its_rows():
+    found, damaged = kept.read(ROOT / "benchmarks" / "results" / "reproduce")
+    assert not damaged
+    mine = [each for each in found if each["scale"] == "small"]
+    told = "run: selfnorm reproduce all --scale small --to benchmarks/results/reproduce --page docs/reproduce.md"
+    assert (ROOT / "docs" / "reproduce.md").read_text() == page(mine, SMALL), told
