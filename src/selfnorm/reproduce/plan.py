@@ -117,7 +117,7 @@ SCALES = {
         folds=3,
         extra={"save_every": 1000, "log_every": 10, "evaluation_words": 2000},
     ),
-    "small": _real("small", (2, 1, 1)),
+    "small": _real("small", (1, 1, 1)),
     "full": _real("full", (10, 5, 5)),
 }
 

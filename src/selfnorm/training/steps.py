@@ -17,7 +17,7 @@ from torch.utils import _pytree as tree
 from selfnorm.corpus.batches import Batch
 
 SEEN = 3  # steps of a shape, after which it is worth a graph: the first ones compile kernels and fill caches
-MOST = 48  # graphs; shapes beyond run as they are written
+MOST = 128  # graphs; shapes beyond run as they are written
 
 
 class Outcome(NamedTuple):
