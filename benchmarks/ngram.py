@@ -26,7 +26,8 @@ ROOT = Path(__file__).parents[1]
 RUN = """
 import sys
 from pathlib import Path
-from selfnorm.cli.ngram import Numbered, _bytes, _cores
+from selfnorm.cli.ngram import _bytes, _cores
+from selfnorm.corpus.numbered import Numbered
 from selfnorm.ngrams.estimate import estimate_arpa
 text, to, order, memory = sys.argv[1:]
 estimate_arpa(Numbered([Path(text)], True), Path(to), int(order), memory=_bytes(memory), threads=_cores())

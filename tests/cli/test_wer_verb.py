@@ -12,8 +12,8 @@ from trials import call
 
 from selfnorm.bootstrap import bootstrap, compare
 from selfnorm.cli.alignment import aligned
-from selfnorm.cli.wer import kaldi_lines, score, set_of
-from selfnorm.lattices.transcripts import read, write_text, write_trn
+from selfnorm.cli.wer import kaldi_lines, score
+from selfnorm.lattices.transcripts import read, set_of, write_text, write_trn
 from selfnorm.wer import Errors, align, count
 
 SAID = {

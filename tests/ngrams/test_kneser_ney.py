@@ -11,7 +11,8 @@ import numpy as np
 import oracle
 import pytest
 
-from selfnorm.cli.ngram import Numbered, _bytes, _thresholds
+from selfnorm.cli.ngram import _bytes, _thresholds
+from selfnorm.corpus.numbered import Numbered
 from selfnorm.ngrams.estimate import estimate_arpa
 from selfnorm.ngrams.kneser_ney import FALLBACK, discounts
 from selfnorm.ngrams.write import Spelling, lines, log10

@@ -7,7 +7,7 @@ from pathlib import Path
 import oracle
 import pytest
 
-from selfnorm.cli.ngram import Numbered
+from selfnorm.corpus.numbered import Numbered
 from selfnorm.ngrams.estimate import estimate_arpa
 from selfnorm.scorers import NGram
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from small import WORDS, lattices, listed, neural, ngram, paths
 
-from selfnorm.cli.ngram import Numbered
+from selfnorm.corpus.numbered import Numbered
 from selfnorm.lattices import htk, kaldi, nbest
 from selfnorm.lattices.lattice import Scales
 from selfnorm.lattices.paths import best, words_of

@@ -41,6 +41,7 @@ def ngram(
     debug: Debug = False,
 ) -> None:
     """Estimate an n-gram model (interpolated modified Kneser-Ney)."""
+    from selfnorm.corpus.numbered import Numbered
     from selfnorm.ngrams.estimate import estimate_arpa
     from selfnorm.vocabulary import Vocabulary
 
@@ -65,53 +66,6 @@ class ManyThresholds(TyperCommand):
         return super().parse_args(ctx, joined)
 
 
-class Numbered:
-    """Texts as one stream of numbers: 0 ends a sentence, the words have 1, 2, ... in order of appearance."""
-
-    def __init__(self, texts: list[Path], keep_empty: bool = False, show: Show | None = None) -> None:
-        from selfnorm.corpus.numbering import Numbering
-
-        self.texts, self.keep_empty, self.show = texts, keep_empty, show or _silent
-        self.numbering = Numbering()
-
-    @property
-    def words(self) -> list[bytes]:
-        return self.numbering.words[1:]
-
-    def __iter__(self) -> Iterator[Any]:
-        import numpy as np
-
-        from selfnorm.corpus.text import BadText, bad_text, blocks, check
-
-        for path in self.texts:
-            if not path.is_file():
-                raise ValueError(f"{path}: there is no such file; give a text, plain, .gz or .bz2")
-        total, before = sum(path.stat().st_size for path in self.texts), 0
-        for path in self.texts:
-            for block in blocks(path):
-                try:
-                    check(block.data)
-                    _check_unknown(block.data)
-                except BadText as error:
-                    raise bad_text(path, BadText(block.offset + error.offset, error.what)) from None
-                numbers = self.numbering.number(block.data)
-                if not self.keep_empty:  # a line end right after a line end, or at first
-                    ends = numbers == 0
-                    numbers = numbers[~(ends & np.concatenate(([block.fresh], ends[:-1])))]
-                yield numbers
-                self.show("read", before + block.read, total)
-            before += path.stat().st_size
-
-
-def _check_unknown(data: bytes) -> None:
-    from selfnorm.corpus.text import BadText
-
-    if b"<unk>" in data and (match := re.search(rb"(?<!\S)<unk>(?!\S)", data)):
-        raise BadText(
-            match.start(), "starts the word '<unk>', for which a model keeps room that no text may fill; rename it"
-        )
-
-
 def _thresholds(given: str) -> list[int]:
     fields = given.replace(",", " ").split()
     if not fields or not all(field.isdigit() for field in fields):
@@ -128,10 +82,6 @@ def _bytes(given: str) -> int:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _silent(_stage: str, _done: int, _todo: int) -> None:
-    pass
 
 
 @contextmanager

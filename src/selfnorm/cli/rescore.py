@@ -237,8 +237,8 @@ def _refuse(sentence: str) -> None:
 
 
 def _speaker(path: Path | None) -> Callable[[str], str]:
-    from selfnorm.cli.wer import set_of
     from selfnorm.lattices import transcripts
+    from selfnorm.lattices.transcripts import set_of
 
     if path is None:
         return set_of

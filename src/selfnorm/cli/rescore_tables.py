@@ -19,7 +19,8 @@ Words = dict[str, tuple[str, ...]]
 
 def errors(outcome: "Outcome", said: Words) -> "tuple[dict[str, Row], Row | None]":
     """Of the utterances that have a reference; the first pass is what they are compared with."""
-    from selfnorm.cli.wer import score, set_of
+    from selfnorm.cli.wer import score
+    from selfnorm.lattices.transcripts import set_of
 
     results = {result.utterance: result for result in outcome.results if result.utterance in said}
     if not results:

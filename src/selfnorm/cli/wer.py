@@ -74,7 +74,7 @@ def wer(
 
     A set is what comes before the first _ of an utterance's name, or before the first - where there is no _.
     """
-    from selfnorm.lattices.transcripts import read
+    from selfnorm.lattices.transcripts import read, set_of
 
     if by_speaker and speakers is None:
         raise ValueError("--by-speaker needs to know the speakers; give --speakers utt2spk")
@@ -98,11 +98,6 @@ def wer(
             show_worst(console, said, heard, worst)
     if broken:
         raise typer.Exit(1)
-
-
-def set_of(utterance: str) -> str:
-    """By its name: Kaldi's begin with the speaker, those of several test sets with the set."""
-    return utterance.split("_" if "_" in utterance else "-", 1)[0]
 
 
 def score(

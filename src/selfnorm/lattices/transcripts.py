@@ -176,3 +176,8 @@ def _said(entry: Mapping[str, Any], what: What) -> str:
                 raise ValueError(f'"{key}" is no text; give the words, parted by blanks')
             return str(entry[key])
     raise ValueError(f"the object has no {what}; give it as {' or '.join(map(json.dumps, KEYS[what]))}")
+
+
+def set_of(utterance: str) -> str:
+    """By its name: Kaldi's begin with the speaker, those of several test sets with the set."""
+    return utterance.split("_" if "_" in utterance else "-", 1)[0]

@@ -3,19 +3,17 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from selfnorm.corpus.numbering import Numbering, Numbers
+from selfnorm.corpus.numbered import Numbered
 from selfnorm.corpus.prepare import prepare
 from selfnorm.corpus.store import Data, is_data
-from selfnorm.corpus.text import blocks, read_sentences
+from selfnorm.corpus.text import read_sentences
 from selfnorm.files import atomic, open_packed
 from selfnorm.ngrams.estimate import estimate_arpa
 from selfnorm.reproduce.errors import SETS, Utterances
@@ -110,7 +108,7 @@ class Prepared:
             self.corpus.check()
             vocabulary = Data.open(self.folder, verify=False).vocabulary
             threads = min(MOST, os.cpu_count() or 1)
-            estimate_arpa(Texts(self.corpus.train), self.ngram, 4, self.corpus.prune, vocabulary, threads=threads)
+            estimate_arpa(Numbered(self.corpus.train), self.ngram, 4, self.corpus.prune, vocabulary, threads=threads)
 
     @cached_property
     def counts(self) -> NGram:
@@ -139,24 +137,6 @@ class Prepared:
 
     def further(self) -> dict[str, Sentences]:
         return {name: _after_tabs(path, self.evaluation_words) for name, path in self.corpus.texts.items()}
-
-
-class Texts:
-    """Packed texts as one stream of numbers, for the n-gram model: 0 ends a sentence; blank lines are skipped."""
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self.paths, self.numbering = paths, Numbering()
-
-    @property
-    def words(self) -> list[bytes]:
-        return self.numbering.words[1:]
-
-    def __iter__(self) -> Iterator[Numbers]:
-        for path in self.paths:
-            for block in blocks(path):
-                numbers = self.numbering.number(block.data)
-                ends = numbers == 0
-                yield numbers[~(ends & np.concatenate(([block.fresh], ends[:-1])))]
 
 
 def _after_tabs(path: Path, words: int | None) -> Sentences:

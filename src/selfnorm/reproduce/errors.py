@@ -70,10 +70,10 @@ def cross_validated(
 
 
 def subsets(said: Mapping[str, Words]) -> dict[str, list[str]]:
-    """All utterances, then those of each subset, which is how their names begin: the same as in `selfnorm wer`."""
+    """All utterances, then those of each subset, as in `selfnorm wer`."""
     found = {"all": list(said)}
     for utterance in said:
-        found.setdefault(utterance.split("_" if "_" in utterance else "-", 1)[0], []).append(utterance)
+        found.setdefault(transcripts.set_of(utterance), []).append(utterance)
     return found
 
 

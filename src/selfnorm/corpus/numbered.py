@@ -1,0 +1,51 @@
+"""Texts as one stream of numbers, as n-gram models count them."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from selfnorm.corpus.numbering import Numbering, Numbers
+from selfnorm.corpus.text import BadText, bad_text, blocks, check
+
+Show = Callable[[str, int, int], None]  # told the stage, and how much of it is done
+
+
+class Numbered:
+    """0 ends a sentence, the words have 1, 2, ... in order of appearance; blank lines are skipped unless kept."""
+
+    def __init__(self, texts: Sequence[Path], keep_empty: bool = False, show: Show = lambda *_: None) -> None:
+        self.texts, self.keep_empty, self.show = texts, keep_empty, show
+        self.numbering = Numbering()
+
+    @property
+    def words(self) -> list[bytes]:
+        return self.numbering.words[1:]
+
+    def __iter__(self) -> Iterator[Numbers]:
+        for path in self.texts:
+            if not path.is_file():
+                raise ValueError(f"{path}: there is no such file; give a text, plain, .gz or .bz2")
+        total, before = sum(path.stat().st_size for path in self.texts), 0
+        for path in self.texts:
+            for block in blocks(path):
+                try:
+                    check(block.data)
+                    _check_unknown(block.data)
+                except BadText as error:
+                    raise bad_text(path, BadText(block.offset + error.offset, error.what)) from None
+                numbers = self.numbering.number(block.data)
+                if not self.keep_empty:  # a line end right after a line end, or at first
+                    ends = numbers == 0
+                    numbers = numbers[~(ends & np.concatenate(([block.fresh], ends[:-1])))]
+                yield numbers
+                self.show("read", before + block.read, total)
+            before += path.stat().st_size
+
+
+def _check_unknown(data: bytes) -> None:
+    if b"<unk>" in data and (match := re.search(rb"(?<!\S)<unk>(?!\S)", data)):
+        raise BadText(
+            match.start(), "starts the word '<unk>', for which a model keeps room that no text may fill; rename it"
+        )
