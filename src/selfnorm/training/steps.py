@@ -21,10 +21,10 @@ MOST = 128  # graphs; shapes beyond run as they are written
 
 
 class Outcome(NamedTuple):
-    """Of one step: the gradient's norm, the hidden vectors, and the state after it; good until the next step."""
+    """Of one step: the gradient's norm, some hidden vectors, and the state after it; good until the next step."""
 
     norm: Tensor
-    hidden: Tensor  # [N, H]
+    hidden: Tensor  # [n, H]
     state: Any
 
 

@@ -110,7 +110,7 @@ class Trainer:
             check(self.step)
 
     def update(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """One step; returns the gradient's norm and the hidden vectors."""
+        """One step; returns the gradient's norm and some of the hidden vectors."""
         parts = self.parts
         scale = parts.schedule.scale(self.step, self.step / parts.batches.steps_per_epoch, parts.total)
         parts.optimizer.set_rate(scale)
@@ -145,7 +145,8 @@ class Trainer:
         loss.backward()
         norm, finite = parts.optimizer.step(loss.detach(), settings.clip)
         self.count(loss.detach(), norm, finite)
-        return Outcome(norm, hidden.detach(), parts.model.detach(state) if self.streams else None)
+        some = hidden.detach()[:SOME].clone()  # all of them would be kept, by every recorded shape
+        return Outcome(norm, some, parts.model.detach(state) if self.streams else None)
 
     def count(self, loss: Tensor, norm: Tensor, finite: Tensor) -> None:
         clip = self.parts.settings.clip
@@ -164,9 +165,9 @@ class Trainer:
             raise self.stopped(f"{row:.0f} steps in a row had a loss or gradient that is not finite")
         self.skipped += int(skipped)
         self.counts[:4] = 0
-        some, targets = hidden[:SOME].float(), batch.targets[:SOME]
+        some = hidden.float()
         log_z = output.log_z(some, settings.most)
-        log_prob = output.link(output.logit(some, targets)) - log_z
+        log_prob = output.link(output.logit(some, batch.targets[: len(some)])) - log_z
         good = steps - skipped
         return Metrics(
             step=self.step,
