@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from trials import call, recipe
 
 import selfnorm
@@ -328,3 +330,23 @@ def test_from_another_run(verb, data, run, tmp_path):
     assert status == 2
     assert "the model to start from has lstm.bias_hh_l0 (64,), the recipe's (96,); use its model table" in err
     assert verb("train", path, tmp_path / "none", "--from", tmp_path)[0] == 2
+
+
+def test_out_of_memory_says_what_to_lower(verb, toml, tmp_path, monkeypatch):
+    """A step names its sizes; elsewhere the recipe's are named."""
+    from selfnorm.training.trainer import Trainer
+
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate")
+
+    monkeypatch.setattr(Trainer, "work", full)
+    for criterion, words, lower in (("ce", "every word", ""), ("nce", "K = 20 samples", ", sampler.k")):
+        options = ["--set", f"criterion.name={criterion}", "--set", "sampler.k=20"]
+        status, _, err = verb("train", toml, tmp_path / criterion, *options)
+        assert status == 3
+        what = rf"step 0: out of memory with N = \d+ positions and {words} of C = \d+; lower batches.positions "
+        assert re.search(rf"{what}\(or sequences\){lower} or training.most", err)
+    monkeypatch.setattr(Trainer, "update", full)
+    status, _, err = verb("train", toml, tmp_path / "run")
+    assert status == 3
+    assert "make one of them smaller" in err

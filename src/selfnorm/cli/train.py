@@ -50,11 +50,13 @@ def train(
             raise
         tell(f"selfnorm: {stopped}")
         raise typer.Exit(3) from None
-    except (OutOfMemoryError, MemoryError):
+    except (OutOfMemoryError, MemoryError) as error:
         if debug:
             raise
         k, batch = chosen.sampler.options.get("k", 8000), dict(chosen.batches.options) or "8192 positions"
-        tell(f"selfnorm: out of memory with k = {k} and batches of {batch}; make one of them smaller")
+        named = error.__cause__ is not None  # a training step has said what did not fit; elsewhere PyTorch has
+        what = error if named else f"out of memory with k = {k} and batches of {batch}; make one of them smaller"
+        tell(f"selfnorm: {what}")
         raise typer.Exit(3) from None
     if json:
         print_json(asdict(result) | {"run": str(run)})

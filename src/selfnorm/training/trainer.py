@@ -18,7 +18,6 @@ from selfnorm.corpus.batches import Batch
 from selfnorm.corpus.store import TokenStore
 from selfnorm.evaluation import Evaluation, evaluate
 from selfnorm.models import Model
-from selfnorm.ops import out_of_memory
 from selfnorm.training.parts import Parts
 from selfnorm.training.steps import Outcome, Steps
 
@@ -119,10 +118,10 @@ class Trainer:
         try:
             norm, hidden, self.state = self.steps(batch, self.state)
         except torch.OutOfMemoryError as error:
-            k = None if parts.sampler is None else parts.sampler.k
-            why = out_of_memory(len(batch.targets), k, len(parts.data.vocabulary))
+            k, lower = (f"K = {parts.sampler.k} samples", ", sampler.k") if parts.sampler else ("every word", "")
             raise torch.OutOfMemoryError(
-                f"step {self.step}: {why}: batches.positions or sequences, sampler.k, training.most"
+                f"step {self.step}: out of memory with N = {len(batch.targets)} positions and {k} of "
+                f"C = {parts.model.size}; lower batches.positions (or sequences){lower} or training.most"
             ) from error
         if (self.step + 1) % SETTLE == 0:
             parts.optimizer.settle()
