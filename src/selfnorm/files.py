@@ -1,6 +1,7 @@
-"""Files that are either whole or absent: atomic writing, checksums, opening packed text, numbers as JSON has them."""
+"""Files that are either whole or absent: atomic writing, checksums, packed text, numbers as JSON has them, locks."""
 
 import bz2
+import fcntl
 import gzip
 import hashlib
 import math
@@ -99,3 +100,20 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@contextmanager
+def locked(folder: Path, busy: str) -> Iterator[None]:
+    """The folder, made if need be, for one process at a time; `busy` is said to others. It ends with the process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{folder}: {busy}") from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(handle)

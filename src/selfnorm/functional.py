@@ -7,7 +7,7 @@ from torch import Tensor
 
 from selfnorm.criteria import CRITERIA, Criterion
 from selfnorm.criteria.importance import Mode2
-from selfnorm.ops import MOST, out_of_memory
+from selfnorm.ops import MOST
 from selfnorm.output import Layer
 from selfnorm.registry import pick
 from selfnorm.samplers import Sample, Sampler
@@ -78,7 +78,7 @@ def sampled_loss(
         loss = criterion.loss(flat, Layer(weight, bias, sparse, impl), targets, sample, most)
     except torch.OutOfMemoryError as error:
         k = None if not criterion.sampled else sampler.k if samples is None and sampler else sample.ids.shape[-1]
-        raise torch.OutOfMemoryError(out_of_memory(len(flat), k, len(weight))) from error
+        raise torch.OutOfMemoryError(_out_of_memory(len(flat), k, len(weight))) from error
     share = torch.ones_like(loss) if example_weight is None else example_weight.reshape(-1).to(loss.dtype)
     share = share.masked_fill(~kept, 0)
     loss = loss.masked_fill(~kept, 0) * share
@@ -174,4 +174,13 @@ def _given(
         log_expected.reshape(-1, k).double().exp(),
         log_expected_target.reshape(-1).double().exp(),
         None if own else (0, positions),
+    )
+
+
+def _out_of_memory(n: int, k: int | None, c: int) -> str:
+    """N positions, K samples (None: every word counts), C words: what was asked for, and what to lower."""
+    samples, lower = ("every word", "the batch") if k is None else (f"K = {k} samples", "k, the batch")
+    return (
+        f"the sums over N = {n} positions and {samples} of C = {c} words do not fit into the device's memory; "
+        f"lower {lower}, or most (the logits in memory at a time)"
     )

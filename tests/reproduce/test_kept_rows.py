@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from selfnorm import files
 from selfnorm.reproduce import rows
 
 
@@ -53,11 +54,12 @@ def test_the_table_beside_has_a_column_for_each_number(tmp_path):
 
 
 def test_one_process_at_a_time(tmp_path):
-    code = (
-        f"from pathlib import Path; from selfnorm.reproduce import rows; rows.ours(Path({str(tmp_path)!r})).__enter__()"
-    )
-    with rows.ours(tmp_path):
+    code = f"""from pathlib import Path
+from selfnorm.files import locked
+from selfnorm.reproduce.rows import BUSY
+locked(Path({str(tmp_path)!r}), BUSY).__enter__()"""
+    with files.locked(tmp_path, rows.BUSY):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "rows are being made in it; wait, or choose another --to" in done.stderr
-    with rows.ours(tmp_path):
+    with files.locked(tmp_path, rows.BUSY):
         pass

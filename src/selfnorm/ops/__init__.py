@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from selfnorm.ops import plain
-from selfnorm.ops.memory import out_of_memory
 from selfnorm.ops.plain import MOST, Drawn, Function, Table, product, softplus, wide
 from selfnorm.ops.rows import Piece, expect, fresh_half, keep_half, take
 from selfnorm.ops.updates import ADAGRAD, ADAM, SGD, FusedRows, PlainRows, Rule, Scalars, catch_up, sort, stretches
@@ -40,7 +39,6 @@ __all__ = [
     "keep_half",
     "log_sum_exp",
     "log_z",
-    "out_of_memory",
     "product",
     "softplus",
     "softplus_sum",

@@ -10,7 +10,7 @@ import triton
 from torch import Tensor
 
 from selfnorm.ops import plain
-from selfnorm.ops.kernels import gather, slopes, targets, values
+from selfnorm.ops.kernels import gather, slopes, target_logits, values
 from selfnorm.ops.rows import NOWHERE
 
 SOFTPLUS, EXP, LOG_SUM, LOG_SIGMOIDS = range(4)  # what a kernel makes of a logit
@@ -84,7 +84,7 @@ class Block:
         grouped = hidden.view(self.groups, -1, hidden.shape[1])
         return product(grouped, self.rows.transpose(1, 2)).view(len(hidden), self.padded)
 
-    def sums(self, logits: Tensor, words: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:
+    def sums(self, logits: Tensor, targets: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:
         """Parts of each position's sum [parts, N], and of logarithms the largest terms that stand before them."""
         n = len(logits) // self.groups
         tile = {"BM": 16, "BN": 32} if INTERPRETED else {"BM": 32, "BN": 128, "num_warps": 8}
@@ -99,7 +99,7 @@ class Block:
             self.numbers,
             self.ids,
             self._low(),
-            words,
+            targets,
             slot,
             total,
             top,
@@ -114,7 +114,7 @@ class Block:
         return total, top
 
     def slopes(
-        self, logits: Tensor, words: Tensor, slot: Tensor, lse: Tensor, grad: Tensor, own: Tensor
+        self, logits: Tensor, targets: Tensor, slot: Tensor, lse: Tensor, grad: Tensor, own: Tensor
     ) -> tuple[Tensor, Tensor]:
         """d loss / d logit [N, P], a target's own gradient in its slot, and the sums of the columns [G, P]."""
         n = len(logits) // self.groups
@@ -130,7 +130,7 @@ class Block:
             self.numbers,
             self.ids,
             self._low(),
-            words,
+            targets,
             slot,
             lse,
             grad,
@@ -180,7 +180,7 @@ def look_up(
     hidden: Tensor,
     table: Tensor,
     bias: Tensor | None,
-    words: Tensor,
+    targets: Tensor,
     columns: Columns,
     logit: Tensor,
     slot: Tensor,
@@ -189,11 +189,11 @@ def look_up(
     groups, k = columns.ids.shape
     bias = None if bias is None else bias.contiguous()
     n, width = len(hidden) // groups, hidden.shape[1]
-    targets[(triton.cdiv(n, 4), groups)](
+    target_logits[(triton.cdiv(n, 4), groups)](
         hidden,
         table,
         table if bias is None else bias,
-        words,
+        targets,
         columns.ids,
         logit,
         slot,

@@ -32,7 +32,7 @@ class _Joint(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, words: Tensor, columns: Columns, sparse: bool
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, columns: Columns, sparse: bool
     ) -> tuple[Tensor, Tensor]:
         n = len(hidden)
         drawn = sum(mine.ids.numel() for _, mine in columns.blocks())  # a group without positions has no columns
@@ -45,16 +45,16 @@ class _Joint(torch.autograd.Function):
         for part, mine in columns.blocks():
             drawn_here = slice(done, done + mine.ids.numel())
             block = Block(mine, table, bias, hidden.dtype, touched[drawn_here])
-            look_up(hidden[part], table, bias, words[part], mine, logit[part], slot[part], touched[drawn:][part])
+            look_up(hidden[part], table, bias, targets[part], mine, logit[part], slot[part], touched[drawn:][part])
             logits = block.logits(hidden[part])
-            totals.append(joined(columns.kind, *block.sums(logits, words[part], slot[part])))
+            totals.append(joined(columns.kind, *block.sums(logits, targets[part], slot[part])))
             blocks.append((part, drawn_here, block))
             kept += [logits, block.rows]
             done = drawn_here.stop
         total = totals[0] if len(totals) == 1 else torch.cat(totals)
         for _, _, block in blocks:
             del block.rows  # autograd keeps it, and lets it go after the backward pass
-        ctx.save_for_backward(hidden, weight, bias, words, slot, touched, total, *kept)
+        ctx.save_for_backward(hidden, weight, bias, targets, slot, touched, total, *kept)
         ctx.blocks, ctx.table, ctx.sparse = blocks, table, sparse
         ctx.distinct = columns.rising and len(columns.ids) == 1
         ctx.to = waiting(weight), None if bias is None else waiting(bias)
@@ -63,13 +63,13 @@ class _Joint(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, words, slot, touched, total, *kept = ctx.saved_tensors
+        hidden, weight, bias, targets, slot, touched, total, *kept = ctx.saved_tensors
         drawn, width = len(touched) - len(hidden), hidden.shape[1]
         own, grad = (each.float().contiguous() for each in grads)
         of_hidden, of_rows = torch.empty_like(hidden), hidden.new_empty(drawn, width)
         of_bias = []
         for (part, mine, block), logits, rows in zip(ctx.blocks, kept[::2], kept[1::2]):
-            found, sums = block.slopes(logits, words[part], slot[part], total[part], grad[part], own[part])
+            found, sums = block.slopes(logits, targets[part], slot[part], total[part], grad[part], own[part])
             found = found.view(block.groups, -1, block.padded)
             grouped = hidden[part].view(block.groups, -1, width)
             product(found, rows, out=of_hidden[part].view(grouped.shape))
@@ -103,26 +103,26 @@ class _Whole(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, words: Tensor, kind: int, skip: bool, most: int
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, kind: int, skip: bool, most: int
     ) -> Tensor:
         table, nowhere = half_of(weight, hidden.dtype), _nowhere(hidden)
         blocks = (block for _, block in _stretches(hidden, table, bias, kind, skip, most))
-        found = [block.sums(block.logits(hidden), words, nowhere) for block in blocks]
+        found = [block.sums(block.logits(hidden), targets, nowhere) for block in blocks]
         total = joined(kind, *(torch.cat(parts) for parts in zip(*found)))
-        ctx.save_for_backward(hidden, weight, bias, words, total)
+        ctx.save_for_backward(hidden, weight, bias, targets, total)
         ctx.table, ctx.options = table, (kind, skip, most)
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, words, total = ctx.saved_tensors
+        hidden, weight, bias, targets, total = ctx.saved_tensors
         grad = grads[0].float().contiguous()
         of_hidden = torch.zeros_like(hidden, dtype=torch.float32)
         of_weight, of_bias = torch.empty_like(weight), None if bias is None else torch.empty_like(bias)
         nowhere, none = _nowhere(hidden), torch.zeros_like(grad)
         for columns, block in _stretches(hidden, ctx.table, bias, *ctx.options):
-            found, sums = block.slopes(block.logits(hidden), words, nowhere, total, grad, none)
+            found, sums = block.slopes(block.logits(hidden), targets, nowhere, total, grad, none)
             of_hidden += found @ block.rows[0]
             of_weight[columns] = (found.T @ hidden)[: block.k]
             if of_bias is not None:
@@ -147,10 +147,10 @@ def _stretches(
         yield slice(first, first + length), Block(columns, table, bias, hidden.dtype, touched)
 
 
-def cast(tensor: Tensor, like: Tensor) -> Tensor:
-    """In the dtype of the products: autocast's, else that of `like`."""
-    kind = like.device.type
-    return tensor.to(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else like.dtype)
+def _cast(hidden: Tensor) -> Tensor:
+    """In the dtype of the products: autocast's, where that is on."""
+    kind = hidden.device.type
+    return (hidden.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else hidden).contiguous()
 
 
 def target_and_sum(
@@ -158,7 +158,7 @@ def target_and_sum(
     hidden: Tensor,
     output: Table,
     sample: Drawn | None,
-    words: Tensor,
+    targets: Tensor,
     *,
     shift: Tensor | None = None,
     scale: Tensor | None = None,
@@ -167,8 +167,8 @@ def target_and_sum(
 ) -> tuple[Tensor, Tensor]:
     """The targets' logits [N], and sum_k scale_k value(logit_nk - shift_k), or log sum_k exp(logit_nk - shift_k) [N]"""
     if sample is None:
-        tensors = cast(hidden, hidden).contiguous(), output.weight, output.bias, words.contiguous()
-        return output.logit(hidden, words), _Whole.apply(*tensors, kind, skip, most)
+        tensors = _cast(hidden), output.weight, output.bias, targets.contiguous()
+        return output.logit(hidden, targets), _Whole.apply(*tensors, kind, skip, most)
     if sample.bounds is None:
         raise ValueError("the fused sums need a draw that positions share; take impl = 'auto' for one per position")
     numbers = {"low": getattr(sample, "low", None), "shift": shift, "scale": scale}
@@ -176,8 +176,8 @@ def target_and_sum(
     rising = getattr(sample, "rising", False)
     columns = Columns(kind, sample.ids.contiguous(), sample.bounds, rising, skip, **given)
     sparse = bool(getattr(output, "sparse", False))
-    hidden = cast(hidden, hidden).contiguous()
-    return _Joint.apply(hidden, output.weight, output.bias, words.contiguous(), columns, sparse)
+    hidden = _cast(hidden)
+    return _Joint.apply(hidden, output.weight, output.bias, targets.contiguous(), columns, sparse)
 
 
 softplus_sum = partial(target_and_sum, SOFTPLUS)
@@ -188,5 +188,5 @@ log_sum_exp = partial(target_and_sum, LOG_SUM)
 @torch.no_grad()
 def log_z(hidden: Tensor, weight: Tensor, bias: Tensor | None, kind: int, most: int = MOST) -> Tensor:
     """log sum_c exp(link(logit_nc)) over every word -> [N], for evaluation: it has no gradient."""
-    words = torch.empty(len(hidden), dtype=torch.int32, device=hidden.device)
-    return _Whole.apply(cast(hidden, hidden).contiguous(), weight, bias, words, kind, False, most)
+    targets = torch.empty(len(hidden), dtype=torch.int32, device=hidden.device)
+    return _Whole.apply(_cast(hidden), weight, bias, targets, kind, False, most)

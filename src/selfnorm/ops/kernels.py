@@ -54,7 +54,7 @@ def gather(W, Bias, Ids, Shift, Scale, Rows, Numbers, Touched, K, P, s_w, D: tl.
 
 
 @triton.jit
-def targets(H, W, Bias, Targets, Ids, Logit, Slot, Touched, N, K, s_h, s_w, D: tl.constexpr, HAS_BIAS: tl.constexpr, RISING: tl.constexpr, STEPS: tl.constexpr, NOWHERE: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr):  # noqa: E501  # fmt: skip
+def target_logits(H, W, Bias, Targets, Ids, Logit, Slot, Touched, N, K, s_h, s_w, D: tl.constexpr, HAS_BIAS: tl.constexpr, RISING: tl.constexpr, STEPS: tl.constexpr, NOWHERE: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr):  # noqa: E501  # fmt: skip
     """The targets' logits; where in its group's rising ids each target stands (-1: nowhere), and those that do not."""
     group = tl.program_id(1)
     rows = tl.program_id(0) * BM + tl.arange(0, BM)

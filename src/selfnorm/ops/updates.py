@@ -110,38 +110,34 @@ class FusedRows:
         piece = pieces[0] if len(pieces) == 1 else _joined(pieces)
         self.piece = piece._replace(values=piece.values.contiguous())  # autograd may hand on one number for all
         self.order = order or sort(self.piece)
+        self.width = piece.values.shape[1] if piece.values.ndim > 1 else 1
 
     def square(self) -> Tensor:
-        import triton
-
         from selfnorm.ops.row_kernels import squares
 
-        given, width = self._given()
         values, first = self.piece.values, len(self.piece.values) if self.piece.distinct else 0
-        parts = torch.empty(len(self.order[0]) - first, triton.cdiv(width, _width(width)), device=values.device)
+        entries, across = self._grid
+        parts = torch.empty(entries - first, across, device=values.device)
         sizes = *self._sizes(), first
         if len(parts):
-            squares[parts.shape](*self.order, *given, parts, *sizes, NOWHERE=NOWHERE, **self._shape())
+            squares[parts.shape](*self.order, *self._given(), parts, *sizes, NOWHERE=NOWHERE, **self._shape())
         if not first:
             return parts.sum()
         return parts.sum() + torch.linalg.vector_norm(values[:first].float()).square()  # rows that come once
 
     def update(self, table: Tensor, moments: list[Tensor], rule: Rule, scalars: Scalars) -> None:
-        import triton
-
         from selfnorm.ops.row_kernels import update
 
-        given, width = self._given()
         half: Half | None = getattr(table, "half_copy", None)
         first, second, last = [*moments, table, table, table][:3]
-        update[(len(self.order[0]), triton.cdiv(width, _width(width)))](
+        update[self._grid](
             table,
             table if half is None else half.fresh(table),
             first,
             second,
             last,
             *self.order,
-            *given,
+            *self._given(),
             scalars.lr,
             scalars.step,
             scalars.shrink,
@@ -155,18 +151,20 @@ class FusedRows:
             HAS_HALF=half is not None,
         )
 
-    def _given(self) -> tuple[tuple[Tensor, Tensor, Tensor], int]:
+    @property
+    def _grid(self) -> tuple[int, int]:
+        return len(self.order[0]), stretches(self.width)
+
+    def _given(self) -> tuple[Tensor, Tensor, Tensor]:
         _, values, factor, outer, _ = self.piece
-        width = values.shape[1] if values.ndim > 1 else 1
-        return (values, values if factor is None else factor, values if outer is None else outer), width
+        return values, values if factor is None else factor, values if outer is None else outer
 
     def _sizes(self) -> tuple[int, ...]:
         ids, values, _, outer, _ = self.piece
-        width = values.shape[1] if values.ndim > 1 else 1
-        return len(ids), len(values), values.stride(0), 0 if outer is None else outer.stride(0), width
+        return len(ids), len(values), values.stride(0), 0 if outer is None else outer.stride(0), self.width
 
     def _shape(self) -> dict[str, Any]:
-        wide = _width(self._sizes()[-1])
+        wide = _width(self.width)
         shape = {"HAS_FACTOR": self.piece.factor is not None, "HAS_OUTER": self.piece.outer is not None}
         few = {"BT": min(16, 2048 // wide), "BD": wide}  # a larger tile takes registers, and fewer programs fit
         return {**shape, **few, "num_warps": max(1, wide // 256)}

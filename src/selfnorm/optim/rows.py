@@ -19,6 +19,7 @@ from torch import Tensor
 from selfnorm.ops import (
     ADAGRAD,
     ADAM,
+    MOST,
     SGD,
     Rule,
     Scalars,
@@ -123,7 +124,10 @@ class RowOptimizer(torch.optim.Optimizer):
         for group in self.param_groups:
             lr = group["lr"]
             for table in group["params"] if self.rule.kind == ADAM else ():
-                catch_up(table, self._moments(table), self.rule, lr, self.state[table]["step"])
+                rows = max(1, MOST // table[0].numel())  # at a time: no second table is made
+                for first in range(0, len(table), rows):
+                    part = slice(first, first + rows)
+                    catch_up(table, self._moments(table), self.rule, lr, self.state[table]["step"], part)
                 fresh_half(table)
 
     def _number(self, value: float) -> Tensor:

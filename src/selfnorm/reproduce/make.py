@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from selfnorm import training
-from selfnorm.files import atomic, finite
+from selfnorm.files import atomic, finite, locked
 from selfnorm.registry import named
 from selfnorm.reproduce import measures
 from selfnorm.reproduce import rows as kept
@@ -121,7 +121,7 @@ class Maker:
     def make(self, rows: Sequence[Row], most: int | None = None, clock: Clock | None = None) -> Iterator[Made]:
         """At most so many rows that are not there yet; ends with TimeUp where the time is over."""
         clock = clock or Clock()
-        with kept.ours(self.to):
+        with locked(self.to, kept.BUSY):
             done = self.done()
             for row in [row for row in rows if row.key not in done][:most]:
                 clock.check()

@@ -1,13 +1,10 @@
 """rows.jsonl: one line for each finished row, with a sum of its own; rows of several machines are joined by `cat`."""
 
 import csv
-import fcntl
 import hashlib
 import io
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ from selfnorm.files import atomic, finite
 
 ROWS, TABLE = "rows.jsonl", "rows.csv"
 SUM = "sum"  # the last key of a line
+BUSY = "rows are being made in it; wait, or choose another --to"
 NEEDED = ("scale", "key", "item", "label")
 
 Made = dict[str, Any]  # a finished row
@@ -48,23 +46,6 @@ def append(folder: Path, row: Made) -> None:
         file.writelines(map(_line, rows))
     with atomic(folder / TABLE) as file:
         file.write(_table(rows).encode())
-
-
-@contextmanager
-def ours(folder: Path) -> Iterator[None]:
-    """The folder for one process at a time; the system lets go of it when that dies."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"{folder}: rows are being made in it; wait, or choose another --to") from None
-        except OSError:  # a file system without locks
-            pass
-        yield
-    finally:
-        os.close(handle)
 
 
 def _line(row: Made) -> bytes:

@@ -1,12 +1,11 @@
 """The run directory as a training finds it: new or a run, and nobody else's at the moment."""
 
-import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from selfnorm import manifest, run
+from selfnorm.files import locked
 from selfnorm.manifest import MANIFEST
 
 RECIPE, VOCABULARY = "recipe.toml", "vocab.txt"
@@ -16,18 +15,8 @@ RECIPE, VOCABULARY = "recipe.toml", "vocab.txt"
 def ours(folder: Path) -> Iterator[None]:
     """The folder for one training at a time; the system lets go of it when a process dies."""
     _refuse_foreign(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"{folder}: another training is writing to it; wait for it, or end it first") from None
-        except OSError:  # a file system without locks
-            pass
+    with locked(folder, "another training is writing to it; wait for it, or end it first"):
         yield
-    finally:
-        os.close(handle)
 
 
 def _refuse_foreign(folder: Path) -> None:

@@ -22,7 +22,8 @@ from selfnorm.training.parts import Parts
 from selfnorm.training.steps import Outcome, Steps
 
 SOME = 256  # positions of a batch at which training looks at log Z
-SETTLE = 100  # steps after which all rows catch up: rare words are used as they should be, at a hundredth of the bytes
+SETTLE = 100  # steps after which all rows catch up, so that rare words are used as they should be
+SETTLED = 1000  # rows a step that this may cost: larger tables wait longer
 
 
 class Stopped(Exception):  # noqa: N818  not an error of ours
@@ -123,7 +124,7 @@ class Trainer:
                 f"step {self.step}: out of memory with N = {len(batch.targets)} positions and {k} of "
                 f"C = {parts.model.size}; lower batches.positions (or sequences){lower} or training.most"
             ) from error
-        if (self.step + 1) % SETTLE == 0:
+        if (self.step + 1) % max(SETTLE, parts.model.size // SETTLED) == 0:
             parts.optimizer.settle()
         return norm, hidden
 
