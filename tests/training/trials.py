@@ -252,8 +252,9 @@ class Trial:
         time.sleep(chance.uniform(0, 0.8 * self.seconds))
         child.send(number)
         begin, status = time.perf_counter(), child.wait()
-        if status == 0:
-            return False, []
+        saved = Checkpoints(where / "checkpoints").latest()
+        if status != 128 + number and saved and saved.step == self.wanted["step"]:
+            return False, self.faults_of(where)  # the training had ended, and with it the noting of signals
         faults = [] if time.perf_counter() - begin < 30 else ["took more than 30 s to end"]
         if status != 128 + number or "all saved; go on with: selfnorm train" not in child.err:
             faults.append(f"exit status {status}: {child.err}")
