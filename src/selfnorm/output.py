@@ -107,7 +107,9 @@ class Output(nn.Module):
     def log_z(self, hidden: Tensor, most: int = MOST) -> Tensor:
         """log sum_c exp(link(logit_c)) over the whole vocabulary, with at most `most` logits in memory."""
         flat = hidden.reshape(-1, hidden.shape[-1])
-        return log_z(flat, self.layer, self.link, most=most).view(hidden.shape[:-1])
+        found = log_z(flat, self.layer, self.link, most=most).view(hidden.shape[:-1])
+        shards = getattr(self.weight, "shards", None)  # then this rank has some of the rows
+        return found if shards is None else shards.log_sum(found)
 
     def log_prob(self, hidden: Tensor, ids: Tensor, most: int = MOST) -> Tensor:
         """The normalized score: link(logit) - log Z."""

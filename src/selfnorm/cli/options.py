@@ -1,6 +1,7 @@
 """What the verbs share: the two options that every one takes, JSON, and lines and a counter on standard error."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -51,3 +52,14 @@ def read_text(path: Path, keep_empty: bool) -> list[list[str]]:
     if not sentences:
         raise ValueError(f"{path}: holds no sentence; give a text with one sentence per line")
     return sentences
+
+
+def tell_once(sentence: str, unless_watched: bool = False) -> None:
+    """Tell, unless another process of the same training has told what went wrong, or a supervisor will."""
+    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
+        from selfnorm.distributed.heartbeat import BEATS
+        from selfnorm.distributed.world import first_to_tell
+
+        if (unless_watched and BEATS in os.environ) or not first_to_tell():
+            return
+    tell(sentence)

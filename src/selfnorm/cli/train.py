@@ -1,20 +1,25 @@
 """`selfnorm train`: a recipe and a run directory to a trained model."""
 
+import os
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfnorm.cli.options import Debug, Json, print_json, tell
+from selfnorm.cli.options import Debug, Json, print_json, tell, tell_once
 
 if TYPE_CHECKING:
     from selfnorm.evaluation import Evaluation
     from selfnorm.training import Metrics, Watcher
+
+
+LOST = 75  # exit status: it may well work the next time
+SEVERAL = "Several processes"
 
 
 def train(
@@ -27,28 +32,67 @@ def train(
     source: Annotated[
         Path | None, typer.Option("--from", help="Start from the model of this run (adaptation).", show_default=False)
     ] = None,
+    processes: Annotated[
+        int | None, typer.Option(help="Train in so many processes, one for each GPU.", min=1, rich_help_panel=SEVERAL)
+    ] = None,
+    restarts: Annotated[
+        int, typer.Option(help="Times to start again when a process is lost.", min=0, rich_help_panel=SEVERAL)
+    ] = 0,
+    nodes: Annotated[
+        int, typer.Option(help="Machines; each starts its own --processes.", min=1, rich_help_panel=SEVERAL)
+    ] = 1,
+    node: Annotated[int, typer.Option(help="This machine's number.", min=0, rich_help_panel=SEVERAL)] = 0,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="Where they meet: machine 0 and a free port of it.",
+            metavar="HOST:PORT",
+            show_default=False,
+            rich_help_panel=SEVERAL,
+        ),
+    ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Train a language model; started again, it goes on where it stopped."""
+    """Train a language model; started again, it goes on where it stopped.
+
+    selfnorm train recipe.toml runs/books --processes 8 --restarts 3
+    """
     from selfnorm import recipe as recipes
+    from selfnorm.distributed.heartbeat import beat
 
     chosen = recipes.load(recipe, set_ or [])  # before PyTorch: a typing mistake is told at once
+    if processes is not None or restarts or nodes > 1:
+        from selfnorm.distributed.supervisor import Machines, supervise
+
+        machines = Machines(processes or 1, nodes, node, address)
+        more = [f"--set={each}" for each in set_ or []] + ([f"--from={source}"] if source else [])
+        more += ["--json"] * json + ["--debug"] * debug
+        raise typer.Exit(supervise(["selfnorm", "train", str(recipe), str(run), *more], machines, restarts, tell))
+    beat()
+    if "WORLD_SIZE" in os.environ:
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # pages of C++ about what we say in a sentence
     from torch import OutOfMemoryError
 
     from selfnorm import training
+    from selfnorm.distributed.world import World, lost
 
+    world = World.join(str(chosen.training.options.get("device", "auto")))
     try:
-        with watching() as watcher:
-            result = training.train(chosen, run, source=source, watcher=watcher)
+        with watching() if world.first else nullcontext() as watcher:
+            result = training.train(chosen, run, source=source, watcher=watcher, world=world)
+        world.leave()
     except training.Interrupted as interrupted:
-        command = shlex.join(["selfnorm", "train", str(run / "recipe.toml"), str(run)])
-        tell(f"selfnorm: {interrupted}; go on with: {command}")
+        command = ["selfnorm", "train", str(run / "recipe.toml"), str(run)]
+        command += [] if world.alone else [f"--processes={os.environ.get('LOCAL_WORLD_SIZE', world.size)}"]
+        if world.first:
+            tell(f"selfnorm: {interrupted}; go on with: {shlex.join(command)}")
+        world.leave()
         raise typer.Exit(128 + interrupted.number) from None
     except training.Stopped as stopped:
         if debug:
             raise
-        tell(f"selfnorm: {stopped}")
+        tell_once(f"selfnorm: {stopped}")
         raise typer.Exit(3) from None
     except (OutOfMemoryError, MemoryError) as error:
         if debug:
@@ -56,8 +100,19 @@ def train(
         k, batch = chosen.sampler.options.get("k", 8000), dict(chosen.batches.options) or "8192 positions"
         named = error.__cause__ is not None  # a training step has said what did not fit; elsewhere PyTorch has
         what = error if named else f"out of memory with k = {k} and batches of {batch}; make one of them smaller"
-        tell(f"selfnorm: {what}")
+        tell_once(f"selfnorm: {what}")
         raise typer.Exit(3) from None
+    except RuntimeError as error:
+        if debug or world.alone or not lost(error):
+            raise
+        tell_once(
+            f"selfnorm: process {world.rank} of {world.size} has lost another one; "
+            "start the same command again, on every machine, to go on from the last checkpoint",
+            unless_watched=True,
+        )
+        raise typer.Exit(LOST) from None
+    if not world.first:
+        return
     if json:
         print_json(asdict(result) | {"run": str(run)})
         return

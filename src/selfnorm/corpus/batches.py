@@ -1,7 +1,8 @@
 """Token store -> batches. `batch(epoch, index)` depends on nothing but the seed and its arguments.
 
-So a step number is all that a checkpoint has to know of the data, and a rank of a larger world may ask for the batches
-that are its own without telling the others.
+So a step number is all that a checkpoint has to know of the data. Where several ranks train together a batch is that of
+all, and each takes its own run of the batch's sequences without asking the others: whatever their number, and however
+it changes, every sequence is seen once.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,6 +22,18 @@ Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class Share:
+    """Where the sequences of one rank stand in the batch of all ranks; every rank knows this without asking."""
+
+    first: int  # sequence of the batch
+    sequences: int  # of the batch
+    before: int  # positions of the batch before ours
+    positions: int  # of the batch
+    most: int  # positions that any rank has
+    most_places: int  # B x T of any rank
+
+
+@dataclass(frozen=True)
 class Batch:
     """B sequences of at most T positions; the N real positions are those of the targets, sequence by sequence."""
 
@@ -29,6 +42,12 @@ class Batch:
     targets: Tensor  # [N]
     fresh: Tensor  # [B]  true where no state is carried from the batch before
     lengths: tuple[int, ...]  # B real positions per sequence, N in all
+    share: Share | None = None  # None: it is the whole batch
+
+    @property
+    def positions(self) -> int:
+        """Of all ranks together."""
+        return len(self.targets) if self.share is None else self.share.positions
 
     def of_real(self, hidden: Tensor) -> Tensor:
         """The hidden vectors of the real positions, without padding: [B, T, H] -> [N, H]"""
@@ -36,9 +55,11 @@ class Batch:
         return flat if len(self.real) == len(flat) else flat.index_select(0, self.real)
 
     def bounds(self, groups: int) -> tuple[int, ...]:
-        """Where `groups` even groups of whole sequences begin and end among the N positions."""
+        """Where `groups` even groups of the whole batch's sequences begin and end among our N positions."""
         ends = (0, *accumulate(self.lengths))
-        return tuple(ends[len(self.lengths) * group // groups] for group in range(groups + 1))
+        first, total = (0, len(self.lengths)) if self.share is None else (self.share.first, self.share.sequences)
+        cuts = (total * group // groups - first for group in range(groups + 1))
+        return tuple(ends[min(max(cut, 0), len(self.lengths))] for cut in cuts)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
@@ -67,7 +88,7 @@ class Sentences:
 
     A batch holds up to `positions`, padding (a tenth at most) included, or, where given, `sequences`. Sentences of more
     than `max_length` positions are cut into pieces (`cut` says how many sentences are); a later piece starts with the
-    word before it.
+    word before it. Of `ranks`, this is number `rank`.
     """
 
     def __init__(
@@ -78,12 +99,14 @@ class Sentences:
         sequences: int | None = None,
         max_length: int = 256,
         seed: int = 0,
+        rank: int = 0,
+        ranks: int = 1,
     ) -> None:
         if sequences is None and positions < max_length:
             raise ValueError(f"a batch of {positions} positions has no room for a sentence of max_length={max_length}")
         if max_length < 1 or (sequences is not None and sequences < 1):
             raise ValueError(f"batches need max_length and sequences above 0, not {max_length} and {sequences}")
-        self.store, self.seed = store, seed
+        self.store, self.seed, self.rank, self.ranks = store, seed, rank, ranks
         self.begin, self.length = _pieces(store, max_length)  # [pieces]
         self.cut = int((store.lengths > max_length).sum())
         self.bounds = _bounds(self.length[_by_length(self.length)], positions, sequences)  # [steps + 1]
@@ -97,7 +120,13 @@ class Sentences:
         order, batches = self._plan(epoch)
         which = batches[_checked(index, self)]
         chosen = order[self.bounds[which] : self.bounds[which + 1]]
-        return _batch(self.store, self.begin[chosen], self.length[chosen])
+        begin, length = self.begin[chosen], self.length[chosen]
+        if self.ranks == 1:
+            return _batch(self.store, begin, length)
+        mine, share = _share(length, self.rank, self.ranks)
+        if mine.start < mine.stop:
+            return replace(_batch(self.store, begin[mine], length[mine]), share=share)
+        return replace(_nothing(_batch(self.store, begin[:1], length[:1])), share=share)
 
     def _plan_of(self, epoch: int) -> tuple[Integers, Integers]:
         """The pieces by length, equals shuffled, and the order of the batches cut from them.
@@ -115,11 +144,23 @@ class Streams:
     The first input of the text is `</s>`, that of a later stream the word before it; every word is a target once.
     """
 
-    def __init__(self, store: TokenStore, *, sequences: int = 20, steps: int = 20, seed: int = 0) -> None:
+    def __init__(
+        self,
+        store: TokenStore,
+        *,
+        sequences: int = 20,
+        steps: int = 20,
+        seed: int = 0,
+        rank: int = 0,
+        ranks: int = 1,
+    ) -> None:
         if sequences < 1 or steps < 1:
             raise ValueError(f"streams need sequences and steps above 0, not {sequences} and {steps}")
         if len(store.ids) < sequences:
             raise ValueError(f"a text of {len(store.ids)} words cannot be cut into {sequences} streams; take fewer")
+        if sequences < ranks:
+            raise ValueError(f"{ranks} processes cannot share {sequences} streams; take fewer, or more sequences")
+        self.rank, self.ranks = rank, ranks
         self.store, self.steps = store, steps  # there is no chance in it: `seed` is here so that all are built alike
         bounds = np.arange(sequences + 1) * len(store.ids) // sequences
         self.begin, self.length = bounds[:-1], np.diff(bounds)  # [sequences]; lengths differ by one at most
@@ -131,7 +172,10 @@ class Streams:
     def batch(self, epoch: int, index: int) -> Batch:
         done = _checked(index, self) * self.steps
         length = np.clip(self.length - done, 0, self.steps)
-        return _batch(self.store, self.begin + done, length, stream=True, fresh=index == 0)
+        width = int(length.max())
+        mine, share = _share(length, self.rank, self.ranks, width)
+        batch = _batch(self.store, (self.begin + done)[mine], length[mine], width, stream=True, fresh=index == 0)
+        return batch if self.ranks == 1 else replace(batch, share=share)
 
 
 BATCHES = {"sentences": Sentences, "streams": Streams}
@@ -203,9 +247,39 @@ def _bounds(rising: Integers, positions: int, sequences: int | None) -> Integers
     return np.array(bounds)
 
 
-def _batch(store: TokenStore, begin: Integers, length: Integers, stream: bool = False, fresh: bool = True) -> Batch:
+def _share(length: Integers, rank: int, ranks: int, width: int | None = None) -> tuple[slice, Share]:
+    """The sequences of a rank among those of a batch; `width` is theirs where all ranks have the same."""
+    cuts = [-(-len(length) * each // ranks) for each in range(ranks + 1)]  # if any has none, it is not the first
+    ends = np.concatenate(([0], np.cumsum(length)))[cuts]
+    runs = [length[first:last] for first, last in pairwise(cuts)]
+    places = [max(1, len(run)) * (width or int((run if len(run) else length[:1]).max())) for run in runs]
+    share = Share(
+        first=cuts[rank],
+        sequences=len(length),
+        before=int(ends[rank]),
+        positions=int(ends[-1]),
+        most=int(np.diff(ends).max()),
+        most_places=max(places),
+    )
+    return slice(cuts[rank], cuts[rank + 1]), share
+
+
+def _nothing(batch: Batch) -> Batch:
+    """The same inputs without a position that counts: for a rank that finds no sequence left."""
+    return replace(batch, real=batch.real[:0], targets=batch.targets[:0], lengths=(0,) * len(batch.lengths))
+
+
+def _batch(
+    store: TokenStore,
+    begin: Integers,
+    length: Integers,
+    width: int | None = None,
+    *,
+    stream: bool = False,
+    fresh: bool = True,
+) -> Batch:
     """The sequences that begin at these places of the store."""
-    width = int(length.max())
+    width = width or int(length.max())
     places = begin[:, None] + np.arange(width)  # [B, T]  of the targets
     real = np.arange(width) < length[:, None]
     inputs = store.ids[np.clip(places - 1, 0, len(store.ids) - 1)].astype(np.int64)

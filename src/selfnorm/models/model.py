@@ -59,6 +59,11 @@ class Model(nn.Module):
         """The state with these rows of the batch replaced, which may happen in its own memory."""
         raise NotImplementedError
 
+    @property
+    def layers(self) -> Sequence[nn.Module]:
+        """What can be spread over processes, layer by layer."""
+        return ()
+
     def compile_parts(self) -> None:
         """Compile what gains by it; the first steps then take longer."""
 

@@ -98,6 +98,10 @@ class Transformer(Model):
         hidden = self.norm(hidden).to(hidden.dtype)  # autocast would leave float32 here
         return hidden, State(tuple(past), state.lengths + length, state.padding)
 
+    @property
+    def layers(self) -> Sequence[nn.Module]:
+        return list(self.blocks)
+
     def compile_parts(self) -> None:
         self.compiled = True
         for block in self.blocks:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from selfnorm.ops import plain
 from selfnorm.ops.plain import MOST, Drawn, Function, Table, product, softplus, wide
-from selfnorm.ops.rows import Piece, expect, fresh_half, keep_half, take
+from selfnorm.ops.rows import NOWHERE, Piece, expect, fresh_half, keep_half, take
 from selfnorm.ops.updates import ADAGRAD, ADAM, SGD, FusedRows, PlainRows, Rule, Scalars, catch_up, sort, stretches
 
 IMPLS = ("auto", "plain", "fused")
@@ -26,8 +26,10 @@ __all__ = [
     "ADAM",
     "IMPLS",
     "MOST",
+    "NOWHERE",
     "SGD",
     "Drawn",
+    "Piece",
     "Rule",
     "Scalars",
     "Table",

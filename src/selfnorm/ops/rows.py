@@ -111,7 +111,12 @@ class _Rows(torch.autograd.Function):
 
 
 def take(table: Tensor, ids: Tensor, sparse: bool = False) -> Tensor:
-    """table[ids]; with `sparse` the gradient holds these rows alone, duplicates not merged."""
+    """table[ids]; with `sparse` the gradient holds these rows alone, duplicates not merged.
+
+    The rows of a table that is spread over processes (distributed/shards.py) come from there.
+    """
+    if (shards := getattr(table, "shards", None)) is not None:
+        return shards.take(table, ids)
     if sparse:
         return _Rows.apply(table, ids)
     return table.index_select(0, ids.reshape(-1)).view(*ids.shape, *table.shape[1:])

@@ -80,11 +80,20 @@ def _on_gpu(parameters: list[nn.Parameter]) -> bool:
     return any(each.device.type == "cuda" for each in parameters)
 
 
+def _here(tensor: Tensor) -> Tensor:
+    """What this process has of a tensor that is spread over several."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def _is_part(parameter: Tensor) -> bool:
+    return hasattr(parameter, "to_local") or hasattr(parameter, "shards")
+
+
 class Optimizer:
     """A torch optimizer for the dense parameters, and its row-sparse sibling for the tables; they share their rate."""
 
-    def __init__(self, *parts: Any) -> None:
-        self.parts = parts
+    def __init__(self, *parts: Any, total: Callable[[Tensor], Tensor] = lambda mine: mine) -> None:
+        self.parts, self.total = parts, total  # of what each process has a part of: its sum over all
         self.parameters = [each for part in parts for group in part.param_groups for each in group["params"]]
         self.device = self.parameters[0].device
         self.lr = self.rate = float(parts[0].param_groups[0]["lr"])  # the recipe's; schedules give shares of it
@@ -126,7 +135,7 @@ class Optimizer:
                 for group in part.param_groups:
                     for parameter in group["params"]:
                         if parameter.grad is not None:
-                            parameter.grad.mul_(shrink)
+                            _here(parameter.grad).mul_(shrink)
                 part.step()
         for parameter in self.parameters:
             parameter.grad = None
@@ -140,11 +149,20 @@ class Optimizer:
 
     def norm(self) -> Tensor:
         """The norm of all gradients together, the rows of a table merged first."""
-        grads = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        squares = [part.square() for part in self.parts if isinstance(part, RowOptimizer)]
-        if grads:
-            squares.append(torch.stack(torch._foreach_norm(grads, dtype=torch.float32)).square().sum())
-        return torch.stack(squares).sum().sqrt()
+        whole: list[Tensor] = [torch.zeros((), device=self.device)]
+        apart: list[Tensor] = []  # of what other processes have other parts of
+        for part in self.parts:
+            squares = apart if any(map(_is_part, part.param_groups[0]["params"])) else whole
+            if isinstance(part, RowOptimizer):
+                squares.append(part.square())
+                continue
+            grads = [each.grad for group in part.param_groups for each in group["params"] if each.grad is not None]
+            if grads:
+                norms = torch._foreach_norm([_here(grad) for grad in grads], dtype=torch.float32)
+                squares.append(torch.stack(norms).square().sum())
+        if apart:
+            whole.append(self.total(torch.stack(apart).sum()))
+        return torch.stack(whole).sum().sqrt()
 
     def tensors(self) -> dict[str, Tensor]:
         """The state of every parameter, by the number of its part, its own number and its key."""
@@ -153,6 +171,14 @@ class Optimizer:
             for part, each in enumerate(self.parts)
             for number, state in each.state_dict()["state"].items()
             for key, value in state.items()
+        }
+
+    def places(self) -> dict[int, str]:
+        """Under which numbers the state of each parameter, by its id(), stands in `tensors`."""
+        return {
+            id(parameter): f"{number}.{index}"
+            for number, part in enumerate(self.parts)
+            for index, parameter in enumerate(each for group in part.param_groups for each in group["params"])
         }
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:

@@ -20,6 +20,7 @@ class Sampler(Protocol):
     k: int
     groups: int
     waits: bool  # whether a draw waits for the host
+    sharing: str  # "batch", or "position" where each draws its own ids
 
     def draw(
         self, targets: Tensor, generator: torch.Generator | None = None, bounds: tuple[int, ...] | None = None

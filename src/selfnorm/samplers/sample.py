@@ -1,6 +1,6 @@
 """Sample: the noise ids of one step, with what a criterion needs to know of them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -23,6 +23,13 @@ class Sample:
     low: Tensor | None = None  # [G, K / 2]
     left: Tensor | None = None  # [N]  noise left when the target is taken out: E at a position is expected / left
     rising: bool = False  # each row of ids rises, and holds none twice
+
+    def of(self, positions: slice) -> "Sample":
+        """The part of these positions, where each has its own ids."""
+        assert self.bounds is None
+        left = None if self.left is None else self.left[positions]
+        mine = {name: getattr(self, name)[positions] for name in ("ids", "expected", "expected_target")}
+        return replace(self, **mine, left=left)
 
     def absent(self, targets: Tensor, row: int | slice, skip: bool) -> Tensor | None:
         """Which of the ids do not count at which of these positions: [n, K], None when all count."""

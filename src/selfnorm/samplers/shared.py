@@ -11,6 +11,7 @@ from selfnorm.samplers.sample import Sample, split
 
 class Shared:
     waits: bool = False  # whether a draw waits for the host
+    sharing: str = "batch"  # who shares a draw: the positions of a group, or "position": nobody
 
     def __init__(self, noise: Noise, k: int, groups: int, *, distinct: bool = False) -> None:
         if k < 1 or groups < 1:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from selfnorm.corpus.batches import Streams, evaluation_batches
 from selfnorm.corpus.store import TokenStore
+from selfnorm.distributed.world import World
 from selfnorm.models import Model
 from selfnorm.ops import MOST
 
@@ -40,27 +42,41 @@ def measure(
     positions: int = 8192,
     most: int = MOST,
     progress: Callable[[int, int], None] | None = None,
+    world: World | None = None,
 ) -> Words:
-    """Score every word of a text; `histories` start fresh with each sentence or run on as one stream."""
+    """Score every word of a text; `histories` start fresh with each sentence or run on as one stream.
+
+    The ranks of a `world` share the work, and each has the whole result.
+    """
+    world = world or World()
     if not len(store.ids):
         raise ValueError("the text holds no sentence; there is nothing to evaluate")
-    scores, log_probs, log_zs = np.zeros((3, len(store.ids)))
+    found = np.zeros((3, len(store.ids)))
     done, begin = 0, time.perf_counter()
-    for hidden, targets, places in hiddens(model, store, histories, positions):
+    for hidden, targets, places in hiddens(model, store, histories, positions, world):
         log_z = model.output.log_z(hidden, most)
         link = model.output.link(model.output.logit(hidden, targets))
         log_prob = link - log_z
         score = log_prob if model.output.normalize else link
-        scores[places], log_probs[places], log_zs[places] = torch.stack([score, log_prob, log_z]).double().cpu().numpy()
+        found[:, places] = torch.stack([score, log_prob, log_z]).double().cpu().numpy()
         done += len(places)
         if progress:
             progress(done, len(store.ids))
+    if histories != "streams":
+        world.total(torch.from_numpy(found))
+    scores, log_probs, log_zs = found
     return Words(np.asarray(store.ids, np.int64), scores, log_probs, log_zs, time.perf_counter() - begin)
 
 
 @torch.no_grad()
-def hiddens(model: Model, store: TokenStore, histories: str, positions: int) -> Iterator[Hidden]:
-    """Every word of the text once, in batches; the model is in evaluation mode meanwhile."""
+def hiddens(
+    model: Model, store: TokenStore, histories: str, positions: int, world: World | None = None
+) -> Iterator[Hidden]:
+    """Every word of the text once, in batches; the model is in evaluation mode meanwhile.
+
+    The ranks of a `world` share the batches, but each runs over all of a stream.
+    """
+    world = world or World()
     device = model.output.weight.device
     training = model.training
     model.eval()
@@ -68,7 +84,8 @@ def hiddens(model: Model, store: TokenStore, histories: str, positions: int) -> 
         if histories == "streams":
             yield from _stream(model, store, device)
         else:
-            for batch, places in evaluation_batches(store, positions):
+            mine = islice(evaluation_batches(store, positions), world.rank, None, world.size)
+            for batch, places in mine:
                 there = batch.to(device)
                 yield there.of_real(model(there.inputs)), there.targets, places
     finally:

@@ -1,21 +1,24 @@
 """`train`: a recipe and a run directory -> a trained model; what was interrupted goes on where it stopped."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from selfnorm import __version__
 from selfnorm import run as runs
 from selfnorm.corpus.ahead import ahead
 from selfnorm.corpus.store import TokenStore
+from selfnorm.distributed.world import World
 from selfnorm.evaluation import Evaluation
 from selfnorm.recipe import Recipe, to_toml
-from selfnorm.training import folder
+from selfnorm.training import folder, state
 from selfnorm.training.card import card
 from selfnorm.training.folder import RECIPE, VOCABULARY
-from selfnorm.training.log import LOG, Log, cut
-from selfnorm.training.parts import build, carry_over
+from selfnorm.training.log import LOG, Log, NoLog, cut
+from selfnorm.training.parts import Parts, build, carry_over
 from selfnorm.training.signals import Interrupted, noted_signals
 from selfnorm.training.trainer import Metrics, Stopped, Trainer
 from selfnorm.vocabulary import Vocabulary
@@ -45,36 +48,62 @@ class Watcher:
 
 
 def train(
-    recipe: Recipe, run: Path, *, where: Path = Path(), source: Path | None = None, watcher: Watcher | None = None
+    recipe: Recipe,
+    run: Path,
+    *,
+    where: Path = Path(),
+    source: Path | None = None,
+    watcher: Watcher | None = None,
+    world: World | None = None,
 ) -> Result:
-    """Train `recipe` into `run`, or go on with it; `source` is a run to start from, `where` the folder `data` is in."""
-    watcher = watcher or Watcher()
-    parts = build(recipe, where)
-    with folder.ours(run), noted_signals() as noted:
+    """Train `recipe` into `run`, or go on with it; `source` is a run to start from, `where` the folder `data` is in.
+
+    Of several ranks of a `world` the first one writes, and its watcher is told.
+    """
+    world = world or World()
+    watcher = watcher if watcher is not None and world.first else Watcher()
+    parts = build(recipe, where, world)
+    world.agree(version=__version__, recipe=to_toml(recipe), **_data(parts))
+    with folder.ours(run) if world.first else nullcontext(), noted_signals() as noted:
+
+        def check(step: int) -> None:
+            if number := world.vote(noted.number or 0):
+                raise Interrupted(number, step)
+
         trainer = Trainer(parts, run, watcher.say)
         with trainer.own_chance():
             _begin(trainer, source, watcher)
-            vocabulary = (where / recipe.data / VOCABULARY).read_bytes()
-            runs.save_files(run, {RECIPE: to_toml(recipe).encode(), VOCABULARY: vocabulary})
-            cut(run / LOG, trainer.step, trainer.due)
-            speed = _loop(trainer, watcher, noted.check)
+            if world.first:
+                vocabulary = (where / recipe.data / VOCABULARY).read_bytes()
+                runs.save_files(run, {RECIPE: to_toml(recipe).encode(), VOCABULARY: vocabulary})
+                cut(run / LOG, trainer.step, trainer.due)
+            speed = _loop(trainer, watcher, check)
     return Result(run, trainer.step, trainer.words, trainer.best, speed)
+
+
+def _data(parts: Parts) -> dict[str, str]:
+    """What the data are known by."""
+    data = parts.data
+    valid = {} if data.valid is None else {"development_text": data.valid.about.sha256}
+    return {"vocabulary": data.vocabulary.digest, "training_text": data.train.about.sha256, **valid}
 
 
 def _begin(trainer: Trainer, source: Path | None, watcher: Watcher) -> None:
     """Go on from the last checkpoint, or start: from another run's model, or from nothing."""
-    parts, run = trainer.parts, trainer.run
-    trainer.checkpoints.warn = watcher.say
-    trainer.checkpoints.tidy()
-    saved = trainer.checkpoints.latest()
-    if saved is not None:
-        trainer.restore(saved)
-        if trainer.evaluated and (fault := folder.fault(run)):
+    parts, run, world = trainer.parts, trainer.run, trainer.parts.world
+    saved = None
+    if world.first:
+        trainer.checkpoints.warn = watcher.say
+        trainer.checkpoints.tidy()
+        saved = trainer.checkpoints.latest()
+    if (before := state.restore(trainer, saved)) is not None:
+        if trainer.evaluated and (fault := world.of_first(folder.fault(run) if world.first else None)):
             watcher.say(f"{fault}; the next model to be evaluated takes its place")
             trainer.best, trainer.evaluated = None, 0
         ended = trainer.step >= parts.total and not trainer.due
         more = "the run is finished; for more, raise training.steps or epochs"
-        watcher.say(more if ended else f"going on from step {saved.step} of {parts.total}")
+        others = "" if before == world.size else f", with {world.size} processes instead of {before}"
+        watcher.say(more if ended else f"going on from step {trainer.step} of {parts.total}{others}")
     elif source is not None:
         tensors, old = runs.load_model(source)
         shared = carry_over(parts, tensors, Vocabulary.load(runs.path_of(source, VOCABULARY)))
@@ -95,7 +124,7 @@ def _loop(trainer: Trainer, watcher: Watcher, check: Check) -> float:
         valid = valid.first(settings.evaluation_words)
     watcher.begin(trainer.step, parts.total)
     with (
-        Log(trainer.run, trainer.step, settings.tensorboard) as log,
+        Log(trainer.run, trainer.step, settings.tensorboard) if parts.world.first else NoLog() as log,
         ahead(parts.batches, trainer.step, parts.device) as batches,
     ):
 
@@ -143,9 +172,11 @@ def _look(trainer: Trainer, valid: TokenStore | None, log: Log, watcher: Watcher
 
 def _keep(trainer: Trainer) -> None:
     """The model as it is now becomes the run's model."""
-    parts = trainer.parts
+    parts, weights = trainer.parts, state.weights(trainer.parts)
+    if not parts.world.first:
+        return
     config = {**parts.config, "step": trainer.step, "words_seen": trainer.words}
     if trainer.best is not None:
         config["perplexity"] = trainer.best.perplexity
     page = card(parts, trainer.step, trainer.words, trainer.best)
-    runs.save_model(trainer.run, trainer.weights(), config, {"README.md": page.encode()})
+    runs.save_model(trainer.run, weights, config, {"README.md": page.encode()})

@@ -45,6 +45,15 @@ class Log:
             self.board.close()
 
 
+class NoLog(Log):
+    """Of a rank that is not the first."""
+
+    def __init__(self) -> None: ...
+    def write(self, line: dict[str, Any]) -> None: ...
+    def flush(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
 def cut(path: Path, step: int, pending: bool) -> None:
     """Back to a checkpoint: no line of a later step, and no evaluation of this one if it is still to come."""
     runs.cut_log(path, step)

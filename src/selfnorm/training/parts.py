@@ -11,13 +11,17 @@ from torch import Tensor, nn
 from selfnorm.corpus.batches import BATCHES, Batches
 from selfnorm.corpus.store import Data
 from selfnorm.criteria import CRITERIA, Criterion
+from selfnorm.distributed.exchange import Alone, Exchange
+from selfnorm.distributed.layers import spread_layers
+from selfnorm.distributed.shards import spread
+from selfnorm.distributed.world import World
 from selfnorm.functional import check_pair
 from selfnorm.models import MODELS, Model, expand
 from selfnorm.noise import NOISES, LogUniform, Noise
 from selfnorm.ops import keep_half
 from selfnorm.optim import OPTIMIZERS, SCHEDULES, Optimizer, Schedule, sibling
 from selfnorm.recipe import Recipe, Table
-from selfnorm.samplers import SAMPLERS, Sampler
+from selfnorm.samplers import SAMPLERS, Sample, Sampler
 from selfnorm.training.settings import Settings
 from selfnorm.training.tables import construct
 from selfnorm.vocabulary import Vocabulary
@@ -35,6 +39,8 @@ class Parts:
     optimizer: Optimizer
     schedule: Schedule
     config: dict[str, Any]  # what it takes to build the model again
+    world: World
+    exchange: Alone
 
     @property
     def device(self) -> torch.device:
@@ -44,7 +50,32 @@ class Parts:
     def recordable(self) -> bool:
         """Whether nothing in a step waits for the host, so that it can be recorded as a CUDA graph."""
         waits = self.sampler is not None and self.sampler.waits
-        return self.settings.recorded and self.optimizer.never_waits and not waits
+        return self.settings.recorded and self.optimizer.never_waits and not waits and self.world.alone
+
+    @property
+    def spread(self) -> bool:
+        """Whether the rows of the tables lie on different ranks."""
+        return self.settings.spread_tables and not self.world.alone
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a model can only be run by all ranks together."""
+        return (self.settings.spread_tables or self.settings.spread_layers) and not self.world.alone
+
+    @property
+    def streams_here(self) -> Tensor:
+        """Which streams are this rank's."""
+        share = self.batches.batch(0, 0)
+        first = 0 if share.share is None else share.share.first
+        return torch.arange(first, first + len(share.inputs), device=self.device)
+
+    def in_common(self, sample: Sample | None) -> Tensor | None:
+        """The ids that all ranks have in common at a step; None where every position has its own."""
+        if self.world.alone:
+            return None
+        if sample is None:
+            return torch.arange(self.model.size, device=self.device)
+        return None if sample.bounds is None else sample.ids
 
     @property
     def total(self) -> int:
@@ -53,10 +84,11 @@ class Parts:
         return settings.steps or max(1, round((settings.epochs or 0) * self.batches.steps_per_epoch))
 
 
-def build(recipe: Recipe, where: Path) -> Parts:
+def build(recipe: Recipe, where: Path, world: World | None = None) -> Parts:
     """Everything a recipe names; `where` is the folder that a relative `data` is looked up in."""
     if recipe.training.name is not None:
         raise ValueError(f"the table training has no name, but the recipe gives it {recipe.training.name!r}; remove it")
+    world = world or World()
     settings = construct("table", {"training": Settings}, "training", recipe.training.options)
     data = Data.open(where / recipe.data)
     vocabulary, seed = data.vocabulary, settings.seed
@@ -75,12 +107,19 @@ def build(recipe: Recipe, where: Path) -> Parts:
     model.output.impl = settings.impl
     if vocabulary.counts is not None:
         model.output.start_from(torch.from_numpy(vocabulary.counts.copy()))
+    tables = _tables(model) if options.get("sparse") else []
+    if settings.spread_tables and not world.alone:
+        tables = _spread_tables(world, model, criterion, tables)
     model.to(settings.place)
-    if settings.compiled(model.deep):
+    apart: list[nn.Parameter] = []
+    if settings.spread_layers and not world.alone:
+        apart = _spread_layers(world, model, settings)
+    elif settings.compiled(model.deep):
         model.compile_parts()
-    kind = recipe.batches.name or "sentences"
-    batches = construct("batches", BATCHES, kind, recipe.batches.options, store=data.train, seed=seed)
-    optimizer = _optimizer(recipe.optimizer, model, _tables(model) if options.get("sparse") else [])
+    kind, ours = recipe.batches.name or "sentences", {"rank": world.rank, "ranks": world.size}
+    batches = construct("batches", BATCHES, kind, recipe.batches.options, store=data.train, seed=seed, **ours)
+    dense = [each for each in model.parameters() if not any(each is other for other in (*tables, *apart))]
+    optimizer = _optimizer(recipe.optimizer, dense, apart, tables, world)
     if options.get("sparse") and settings.half:
         keep_half(model.output.weight)
     schedule = construct("schedule", SCHEDULES, recipe.schedule.name or "constant", recipe.schedule.options)
@@ -92,7 +131,11 @@ def build(recipe: Recipe, where: Path) -> Parts:
         "histories": kind,
         "vocabulary": vocabulary.digest,
     }
-    return Parts(recipe, settings, data, criterion, sampler, model, batches, optimizer, schedule, config)
+    touched = _touched(model, [] if settings.spread_tables else tables)  # what is spread needs no further exchange
+    exchange = Alone() if world.alone else Exchange(world, dense, *touched)
+    return Parts(
+        recipe, settings, data, criterion, sampler, model, batches, optimizer, schedule, config, world, exchange
+    )
 
 
 def build_sampler(table: Table, criterion: str, vocabulary: Vocabulary) -> Sampler:
@@ -129,17 +172,46 @@ def _model_options(table: Table) -> tuple[str, dict[str, Any]]:
     return options.pop("name"), options
 
 
-def _optimizer(table: Table, model: Model, rows: list[nn.Parameter]) -> Optimizer:
+def _optimizer(
+    table: Table, dense: list[nn.Parameter], apart: list[nn.Parameter], rows: list[nn.Parameter], world: World
+) -> Optimizer:
+    """`dense` parameters are alike on all ranks, of those `apart` and of some `rows` each has its part."""
     name = table.name or "adam"
-    dense = [each for each in model.parameters() if not any(each is row for row in rows)]
     first = construct("optimizer", OPTIMIZERS, name, table.options, parameters=dense)
-    return Optimizer(first, *([sibling(name, rows, table.options)] if rows else []))
+    others = [construct("optimizer", OPTIMIZERS, name, table.options, parameters=apart)] if apart else []
+    others += [sibling(name, rows, table.options)] if rows else []
+    return Optimizer(first, *others, total=world.total)
 
 
 def _tables(model: Model) -> list[nn.Parameter]:
     """What has row-sparse gradients: the words' rows, going in and out; tied, `<s>` stands alone and is dense."""
     rows = [model.output.weight, model.output.bias, None if model.embedding.tied else model.embedding.weight]
     return [row for row in rows if row is not None]
+
+
+def _spread_tables(world: World, model: Model, criterion: Criterion, tables: list[nn.Parameter]) -> list[nn.Parameter]:
+    if not tables or not criterion.sampled:
+        raise ValueError(
+            "training.spread_tables is for sampled criteria with row-sparse tables; set model.sparse = true, "
+            "choose such a criterion, or leave spread_tables out"
+        )
+    spread(world, model.output, "weight")
+    spread(world, model.output, "bias")
+    if not model.embedding.tied:
+        spread(world, model.embedding, "weight")
+    return _tables(model)
+
+
+def _spread_layers(world: World, model: Model, settings: Settings) -> list[nn.Parameter]:
+    if not model.layers:
+        raise ValueError("training.spread_layers is for the layers of a Transformer; leave it out for this model")
+    return spread_layers(world, model, model.layers, settings.place.type)
+
+
+def _touched(model: Model, tables: list[nn.Parameter]) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Of the tables with row gradients: which the loss touches, and which the inputs."""
+    first = model.output.weight if model.embedding.tied else model.embedding.weight
+    return [each for each in tables if each is not model.embedding.weight], [first] if tables else []
 
 
 @torch.no_grad()
@@ -150,6 +222,11 @@ def carry_over(parts: Parts, tensors: Mapping[str, Tensor], old: Vocabulary) -> 
     of their own from the unigram. Everything that is not a table of words must fit.
     """
     model, new = parts.model, parts.data.vocabulary
+    if parts.in_step:
+        raise ValueError(
+            "a model that is spread over processes cannot start from another run yet; "
+            "make the first checkpoint without training.spread_tables and spread_layers, then go on with them"
+        )
     mine = model.state_dict()
     if new.digest == old.digest:
         model.load_state_dict(_fitting(mine, tensors))

@@ -40,6 +40,8 @@ class Settings:
     compile: bool | None = None  # compile the layers of a Transformer; None: on a GPU, for trainings of some length
     evaluation_words: int | None = None  # of the development text, from its start; None: all
     tensorboard: bool = False
+    spread_tables: bool = False  # of several processes each keeps some rows of the tables of words
+    spread_layers: bool = False  # and a part of every weight of the layers of a Transformer
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):

@@ -22,11 +22,6 @@ class Noted:
 
     number: int | None = None
 
-    def check(self, step: int) -> None:
-        """To be called where the training may end."""
-        if self.number is not None:
-            raise Interrupted(self.number, step)
-
 
 @contextmanager
 def noted_signals() -> Iterator[Noted]:

@@ -1,4 +1,4 @@
-"""One training: the loop, its evaluations, and a state that goes to disk and comes back bit by bit."""
+"""One training: the loop and its evaluations."""
 
 import math
 import time
@@ -10,14 +10,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as tree
 
-from selfnorm.checkpoint import Checkpoint, Checkpoints
+from selfnorm.checkpoint import Checkpoints
 from selfnorm.corpus.ahead import Ahead
 from selfnorm.corpus.batches import Batch
 from selfnorm.corpus.store import TokenStore
+from selfnorm.distributed.shards import compact
+from selfnorm.distributed.world import World
 from selfnorm.evaluation import Evaluation, evaluate
 from selfnorm.models import Model
+from selfnorm.samplers import Sample
+from selfnorm.training import state
 from selfnorm.training.parts import Parts
 from selfnorm.training.steps import Outcome, Steps
 
@@ -52,7 +55,8 @@ class Trainer:
     def __init__(self, parts: Parts, run: Path, say: Callable[[str], None] = lambda sentence: None) -> None:
         self.parts, self.run = parts, run
         self.checkpoints = Checkpoints(run / "checkpoints")
-        self.generator = torch.Generator(parts.device).manual_seed(parts.settings.seed)
+        self.generator = torch.Generator(parts.device).manual_seed(parts.settings.seed)  # alike on all ranks
+        self.seed = (parts.settings.seed + parts.world.rank * 0x9E3779B97F4A7C15) % 2**63  # of dropout, each its own
         self.half = parts.settings.half
         self.streams = parts.config["histories"] == "streams"
         groups = 1 if parts.sampler is None else parts.sampler.groups
@@ -90,7 +94,7 @@ class Trainer:
         """Dropout draws from PyTorch's global generators: they are ours inside, the caller's again after."""
         devices = [self.parts.device] if self.parts.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(self.parts.settings.seed)
+            torch.manual_seed(self.seed)
             yield
 
     def train(self, batches: Ahead, report: Callable[[Metrics], None], check: Callable[[int], None]) -> None:
@@ -101,7 +105,7 @@ class Trainer:
         for batch in batches:
             norm, hidden = self.update(batch)
             self.step, self.unsaved = self.step + 1, True
-            self.words += sum(batch.lengths)
+            self.words += batch.positions
             if self.step % log == 0 or self.step == parts.total:  # wherever the run was cut
                 report(self.metrics(batch, hidden, norm, begin, words))
                 begin, words = time.perf_counter(), self.words
@@ -139,14 +143,27 @@ class Trainer:
         hidden = batch.of_real(hidden)  # [N, H]  real positions, no padding
         sample: Any = None  # a criterion over the whole vocabulary takes none
         if parts.sampler is not None:
-            sample = parts.sampler.draw(batch.targets, self.generator, batch.bounds(parts.sampler.groups))
-        losses = parts.criterion.loss(hidden, parts.model.output.layer, batch.targets, sample, settings.most)
-        loss = losses.mean()
-        loss.backward()
-        norm, finite = parts.optimizer.step(loss.detach(), settings.clip)
-        self.count(loss.detach(), norm, finite)
+            sample = self.draw(batch)
+        layer, targets, drawn = parts.model.output.layer, batch.targets, parts.in_common(sample)
+        if parts.spread:
+            layer, targets, sample = compact(layer, targets, sample)
+        losses = parts.criterion.loss(hidden, layer, targets, sample, settings.most)
+        loss = parts.exchange.backward(losses.sum() / batch.positions, hidden, drawn, batch.share)
+        norm, finite = parts.optimizer.step(loss, settings.clip)
+        self.count(loss, norm, finite)
         some = hidden.detach()[:SOME].clone()  # all of them would be kept, by every recorded shape
         return Outcome(norm, some, parts.model.detach(state) if self.streams else None)
+
+    def draw(self, batch: Batch) -> Sample:
+        """The same ids on all ranks; where each position has its own, as if one process had drawn for all."""
+        sampler, share = self.parts.sampler, batch.share
+        assert sampler is not None
+        if share is None or sampler.sharing != "position":
+            return sampler.draw(batch.targets, self.generator, batch.bounds(sampler.groups))
+        here = slice(share.before, share.before + len(batch.targets))
+        targets = batch.targets.new_zeros(share.positions)
+        targets[here] = batch.targets
+        return sampler.draw(targets, self.generator).of(here)
 
     def count(self, loss: Tensor, norm: Tensor, finite: Tensor) -> None:
         clip = self.parts.settings.clip
@@ -165,9 +182,11 @@ class Trainer:
             raise self.stopped(f"{row:.0f} steps in a row had a loss or gradient that is not finite")
         self.skipped += int(skipped)
         self.counts[:4] = 0
-        some = hidden.float()
+        some, targets = hidden.float(), batch.targets[: len(hidden)]
+        if self.parts.spread:  # all ranks look at the same positions, each at its own rows
+            some, targets = (each.to(device) for each in self.parts.world.of_first((some.cpu(), targets.cpu())))
         log_z = output.log_z(some, settings.most)
-        log_prob = output.link(output.logit(some, batch.targets[: len(some)])) - log_z
+        log_prob = output.link(output.logit(some, targets)) - log_z
         good = steps - skipped
         return Metrics(
             step=self.step,
@@ -195,85 +214,28 @@ class Trainer:
     def evaluate(self, store: TokenStore, check: Callable[[int], None]) -> Evaluation:
         vocabulary, settings = self.parts.data.vocabulary, self.parts.settings
         options = {"histories": self.parts.config["histories"], "most": settings.most}
+        world = World() if self.parts.in_step else self.parts.world  # in step, all read everything
+
+        def progress(*_: int) -> None:
+            if self.parts.world.alone:  # of several, each has its own number of batches: they cannot vote here
+                check(self.step)
+
         check(self.step)
         with _as_written(self.parts.model):
-            measured = evaluate(
-                self.parts.model, store, vocabulary.unknown, progress=lambda *_: check(self.step), **options
-            )
+            measured = evaluate(self.parts.model, store, vocabulary.unknown, progress=progress, world=world, **options)
         if not math.isfinite(measured.perplexity):
             raise self.stopped(f"the perplexity of the development text is {measured.perplexity}")
         return measured
 
-    def save(self) -> Path:
-        """Weights, optimizer, chance, data position: everything the next step depends on."""
-        tensors = {f"model.{name}": value for name, value in self.parts.model.state_dict().items()}
-        tensors |= {f"optimizer.{name}": value for name, value in self.parts.optimizer.tensors().items()}
-        tensors |= {
-            f"state.{number}": leaf for number, leaf in enumerate(tree.tree_leaves(self.state)) if leaf is not None
-        }
-        tensors |= {
-            "chance.sampler": self.generator.get_state(),
-            "chance.cpu": torch.get_rng_state(),
-            "counts": self.counts,
-        }
-        if self.parts.device.type == "cuda":
-            tensors["chance.cuda"] = torch.cuda.get_rng_state(self.parts.device)
-        for name, tensor in tensors.items():
-            if not bool(torch.isfinite(tensor).all()):
-                raise self.stopped(f"{name} is not finite")
-        state = {
-            "words": self.words,
-            "skipped": self.skipped,
-            "evaluated": self.evaluated,
-            "best": None if self.best is None else asdict(self.best),
-            "schedule": self.parts.schedule.state(),
-            "identity": self.identity(),
-        }
-        path = self.checkpoints.save(self.step, tensors, state)
+    def save(self) -> None:
+        """All ranks bring what they have, the first one writes."""
+        tensors = state.tensors(self)
+        if self.parts.world.first:
+            for name, tensor in tensors.items():
+                if not bool(torch.isfinite(tensor).all()):
+                    raise self.stopped(f"{name} is not finite")
+            self.checkpoints.save(self.step, tensors, state.numbers(self))
         self.unsaved = False
-        return path
-
-    def identity(self) -> dict[str, Any]:
-        """What must not change between the two halves of one run."""
-        recipe, config = self.parts.recipe, self.parts.config
-        return {
-            "model": [config["model"], config["options"]],
-            "criterion": [config["criterion"], dict(recipe.criterion.options)],
-            "vocabulary": config["vocabulary"],
-            "training text": self.parts.data.train.about.sha256,
-            "batches": [config["histories"], dict(recipe.batches.options)],
-            "optimizer": recipe.optimizer.name or "adam",
-            "schedule": recipe.schedule.name or "constant",
-            "seed": self.parts.settings.seed,
-        }
-
-    def restore(self, saved: Checkpoint) -> None:
-        parts, state, tensors = self.parts, saved.state, saved.tensors
-        mine, other = self.identity(), state["identity"]
-        if changed := [name for name in mine if mine[name] != other.get(name)]:
-            raise ValueError(
-                f"{saved.path}: was made with another {', '.join(changed)} than the recipe says; "
-                "go on with the run's own recipe.toml, or train into a new run with --from"
-            )
-        parts.model.load_state_dict(_under("model.", tensors))
-        parts.optimizer.restore(_under("optimizer.", tensors))
-        parts.schedule.restore(state["schedule"])
-        self.step, self.words, self.skipped, self.unsaved = saved.step, state["words"], state["skipped"], False
-        self.evaluated = state["evaluated"]
-        self.best = None if state["best"] is None else Evaluation.of(state["best"])
-        self.counts.copy_(tensors["counts"])
-        self.generator.set_state(tensors["chance.sampler"])
-        torch.set_rng_state(tensors["chance.cpu"])
-        if parts.device.type == "cuda" and "chance.cuda" in tensors:
-            torch.cuda.set_rng_state(tensors["chance.cuda"], parts.device)
-        leaves = _under("state.", tensors)
-        if leaves:
-            spec = tree.tree_structure(parts.model.start(1))
-            values = [leaves.get(str(number)) for number in range(spec.num_leaves)]  # None where there was none
-            self.state = tree.tree_unflatten([None if v is None else v.to(parts.device) for v in values], spec)
-
-    def weights(self) -> dict[str, Tensor]:
-        return dict(self.parts.model.state_dict())
 
     def log(self, line: Metrics | Evaluation) -> dict[str, Any]:
         fields = asdict(line)
@@ -283,7 +245,3 @@ class Trainer:
 def _as_written(model: Model) -> AbstractContextManager[Any]:
     """Compiled layers run as they are written: texts to be measured have shapes of every kind."""
     return torch.compiler.set_stance("force_eager") if model.compiled else nullcontext()
-
-
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,5 @@
+"""`python -m selfnorm`, which is also what torchrun starts."""
+
+from selfnorm.cli import main
+
+main()

@@ -1,0 +1,35 @@
+"""torchrun, without its pages of traceback: what went wrong has been said by the process that knows it.
+
+    python -m selfnorm.distributed.agent END [torchrun's arguments] -m selfnorm train …
+
+The file END tells which rank ended first and how; see supervisor.py.
+"""
+
+import ctypes
+import json
+import logging
+import signal
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: without a supervisor the ranks save and end
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import parse_args, run
+
+    logging.disable(logging.CRITICAL)
+    try:
+        run(parse_args(sys.argv[2:]))
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        Path(sys.argv[1]).write_text(json.dumps({"rank": rank, "status": failure.exitcode}))
+        return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
+    except SignalException as error:
+        return 128 + error.sigval
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
