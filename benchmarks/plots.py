@@ -4,7 +4,9 @@ python benchmarks/plots.py
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 import tables
@@ -52,8 +54,38 @@ def steps() -> list[Path]:
     return report.plot_steps(ROOT / "docs" / "steps", lines) if lines else []
 
 
+def scaling() -> list[Path]:
+    """Bytes that a rank sends at a step over C: where it was measured, and on a cluster; lines are the model's."""
+    kinds = {"dense": "dense: DDP", "rows": "rows: every rank has all rows", "spread": "spread: each has its rows"}
+    shapes = ((4, 1000, 1024), (64, 8192, 8192))
+
+    def draw(panels: Sequence[Any]) -> None:
+        for axes, (ranks, k, positions) in zip(panels, shapes):
+            wanted = {"ranks": ranks, "K": k, "N": positions, "G": 1, "H": 512}
+            found = [row for row in tables.scaling("bytes") if wanted.items() <= row.items()]
+            seen = latest(rows("scaling"), "way", "ranks", "C", "H", "K", "N")
+            seen = [row for row in seen if all(row[key] == str(value) for key, value in wanted.items())]
+            for colour, marker, (way, name) in zip(report.COLOURS, report.MARKERS, kinds.items()):
+                axes.plot([row["C"] for row in found], [row[way] / 1e6 for row in found], color=colour, label=name)
+                points = [(int(row["C"]), float(row["sent_bytes"]) / 1e6) for row in seen if row["way"] == way]
+                axes.plot(*zip(*points), marker, color=colour) if points else None
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            axes.set_xticks([row["C"] for row in found], ["30k", "200k", "1M", "10M"])
+            axes.minorticks_off()
+            axes.yaxis.set_major_formatter("{x:,.0f}")
+            axes.set_ylim(3, 5e5)  # room for the legend
+            axes.set_xlabel("words in the vocabulary, H = 512")
+            axes.set_title(f"{ranks} ranks, {positions:,} positions each, K = {k:,}", loc="left", fontsize=9)
+            axes.grid(axis="y", alpha=0.3)
+        panels[0].set_ylabel("MB sent by a rank at a step")
+        panels[0].legend(frameon=False, fontsize=8)
+
+    return report._save(ROOT / "docs" / "scaling", draw, panels=2)
+
+
 if __name__ == "__main__":
-    for path in (*second_pass(), *output_layer(), *steps()):
+    for path in (*second_pass(), *output_layer(), *steps(), *scaling()):
         if path.suffix == ".png":  # pages show the SVG
             path.unlink()
         else:

@@ -11,6 +11,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 PLACE = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -264,8 +265,74 @@ def whole_steps() -> str:
     return markdown(columns, found) if found else MISSING
 
 
+def scaling(part: str) -> list[dict[str, Any]]:
+    """A part of the model on paper (scaling.py)."""
+    return json.loads((ROOT / "benchmarks" / "results" / "scaling.json").read_text())[part]
+
+
+def wire() -> str:
+    """What ranks sent, measured, beside the model."""
+    found = latest(rows("scaling"), "way", "ranks", "C", "H")
+    dense = {(row["ranks"], row["C"], row["H"]): float(row["sent_bytes"]) for row in found if row["way"] == "dense"}
+    for row in found:
+        whole = dense.get((row["ranks"], row["C"], row["H"]))
+        row |= {"way": f"`{row['way']}`", "fewer": f"{whole / float(row['sent_bytes']):.3g}" if whole else ""}
+        row |= {key: f"{float(row[key]) / 1e6:.4g}" for key in ("sent_bytes", "model_bytes")}
+    columns = {"way": "tables", "ranks": "ranks", "C": "C", "H": "H", "sent_bytes": "sent, MB"}
+    columns |= {"model_bytes": "model, MB", "ratio": "sent / model", "fewer": "times fewer than `dense`"}
+    return markdown(columns, found)
+
+
+def clusters() -> str:
+    found = [row for row in scaling("clusters") if row["C"] in (200_000, 10_000_000)]
+    ways = ("dense", "rows", "spread")
+    head = ["body", "C", "GPUs", *(f"`{way}`, {name}" for way in ways for name in ("MB", "minutes"))]
+    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
+    for number in range(0, len(found), len(ways)):
+        by_way = found[number : number + len(ways)]
+        cells = [by_way[0]["body"], f"{by_way[0]['C']:,}", f"{by_way[0]['ranks']}"]
+        for row in by_way:
+            ends = [(row[f"minutes_{end}"], 100 * row[f"efficiency_{end}"]) for end in ("best", "worst")]
+            times = " to ".join(f"{minutes:.3g} ({share:.0f} %)" for minutes, share in ends)
+            cells += [f"{row['sent_mb']:,.0f}", times if row["fits"] else f"no room: {row['held_gb']:.0f} GB"]
+        lines.append("| " + " | ".join(cells) + " |")
+    alone = {
+        row["body"]: f"`{row['body']}`: one GPU alone takes {row['alone_ms']:.2f} ms for a step of {row['N']:,} words "
+        f"([speed.md](speed.md)), {row['alone_minutes']:.0f} minutes in all; body: {row['body_bytes'] / 1e6:.0f} MB."
+        for row in found
+    }
+    largest = max(found, key=lambda row: row["ranks"])
+    batch = f"On {largest['ranks']} GPUs a batch is {largest['batch']:,} words, the pass {largest['steps']:,} steps."
+    return "\n".join([*lines, "", *alone.values(), batch, ""])
+
+
+def scaling_limits() -> str:
+    names = {
+        "more_than_dense": "sends more than `dense`",
+        "slower_than_dense": "is slower than `dense`",
+        "more_than_spread": "sends more than `spread`",
+        "half_the_speed": "is below half the speed",
+        "does_not_fit": "does not fit",
+    }
+    lines = ["| body | C | " + " | ".join(names.values()) + " |", "| --- |" + " ---: |" * (len(names) + 1)]
+    for row in scaling("limits"):
+        cells = [f"{row[key]}" if row[key] else "-" for key in names]
+        lines.append("| " + " | ".join([row["body"], f"{row['C']:,}", *cells]) + " |")
+    return "\n".join([*lines, ""])
+
+
+def assumptions() -> str:
+    lines = ["| assumed | value | from |", "| --- | ---: | --- |"]
+    lines += [f"| {row['what']} | {row['value']} | {row['from']} |" for row in scaling("assumed")]
+    return "\n".join([*lines, ""])
+
+
 MISSING = "Not measured yet.\n"
 TABLES = {
+    "wire": wire,
+    "clusters": clusters,
+    "scaling-limits": scaling_limits,
+    "assumptions": assumptions,
     "output-layer-gpu": lambda: output_layer_gpu("mode3"),
     "output-layer-criteria": output_layer_gpu,
     "full-softmax": full_softmax,

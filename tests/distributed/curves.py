@@ -17,7 +17,8 @@ CALM = {"mode2": Table("adagrad", {"lr": 0.01}), "nce": Table("adam")}
 
 def calm(data: Path, criterion: str, options: dict | None = None, model: dict | None = None) -> Recipe:
     """A case of trials.py without dropout; `options` are of its table training, `model` of its model."""
-    made = recipe(data, criterion, steps=STEPS, log_every=1, evaluate_every=50, save_every=60, **(options or {}))
+    due = {"log_every": 1, "evaluate_every": 50, "save_every": 60, "clip": 0.15}  # some steps are clipped, some not
+    made = recipe(data, criterion, steps=STEPS, **due, **(options or {}))
     table = Table(made.model.name, {**made.model.options, "dropout": 0.0, **(model or {})})
     return replace(made, model=table, optimizer=CALM.get(criterion, made.optimizer))
 

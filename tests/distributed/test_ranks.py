@@ -3,6 +3,7 @@
 import random
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from trials import outcome, recipe
 from selfnorm import training
 from selfnorm.corpus.batches import Sentences, Streams
 from selfnorm.corpus.store import Data
+from selfnorm.distributed.exchange import Exchange
 from selfnorm.recipe import Table
 from selfnorm.training.signals import Interrupted
 from selfnorm.training.trainer import Trainer
@@ -54,6 +56,16 @@ def test_the_loss_curve_is_that_of_one_process(data, tmp_path, size):
         assert perplexity(tmp_path / f"{name}, {size}") == pytest.approx(perplexity(tmp_path / f"{name}, 1"), rel=1e-5)
 
 
+def test_ranks_without_a_sequence_take_part(data, tmp_path):
+    """Batches of one to four sentences on three ranks: one or two of them have nothing to add."""
+    few = {"batches": Table(None, {"positions": 16, "max_length": 16})}
+    recipes = {"mode3": replace(calm(data, "mode3"), **few), "nce": replace(calm(data, "nce"), **few)}
+    for name, made in recipes.items():
+        training.train(made, tmp_path / f"{name}, 1")
+    train_on(3, recipes, tmp_path)
+    assert max(farthest(recipes, tmp_path, 3).values()) < 1e-5
+
+
 def test_the_same_number_of_ranks_gives_the_same_bits(data, tmp_path):
     """With dropout, which every rank draws for itself; one of the two runs is cut in two."""
     made = {"mode3": recipe(data, "mode3"), "nce": recipe(data, "nce")}
@@ -62,6 +74,29 @@ def test_the_same_number_of_ranks_gives_the_same_bits(data, tmp_path):
         on_ranks(2, lambda world, end=end: [until(end, made[name], tmp_path / name, world) for name in made])
     for name in made:
         assert outcome(tmp_path / name) == outcome(tmp_path / f"{name}, 2")
+
+
+def test_a_step_that_is_not_finite_on_one_rank_is_skipped_by_all(data, tmp_path):
+    def work(world):
+        plain = Exchange.backward
+
+        def backward(exchange, loss, *others):
+            return plain(exchange, loss * float("nan") if world.rank == 1 and len(seen) == 3 else loss, *others)
+
+        seen = []
+        Exchange.backward = backward
+        update = Trainer.update
+
+        def counted(trainer, batch):
+            seen.append(trainer.parts.model.output.bias.detach().clone())
+            return update(trainer, batch)
+
+        Trainer.update = counted
+        training.train(recipe(data, "mode3", steps=6), tmp_path / "run", world=world)
+        return [bool((one != other).any()) for one, other in pairwise(seen)]
+
+    assert on_ranks(2, work) == [[True, True, False, True, True]] * 2
+    assert '"skipped": 1' in (tmp_path / "run/metrics.jsonl").read_text()
 
 
 def test_ranks_draw_their_own_dropout(data, tmp_path):
@@ -92,8 +127,8 @@ def test_every_sequence_of_a_batch_is_one_ranks(data, ranks):
             assert [share.share.before for share in shares] == [
                 sum(len(each.targets) for each in shares[:rank]) for rank in range(ranks)
             ]
-            assert max(len(share.targets) for share in shares) == shares[0].share.most
-            assert max(share.inputs.numel() for share in shares) == shares[0].share.most_places
+            assert all(share.share.targets == len(set(share.targets.tolist())) for share in shares)
+            assert all(share.share.inputs == len(set(share.inputs.flatten().tolist())) for share in shares)
             assert {share.positions for share in shares} == {len(batch.targets)}
             for groups in (1, 2, 5):  # each rank's groups, one after the other, are those of the whole batch
                 ends = [share.bounds(groups) for share in shares]

@@ -23,14 +23,14 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Share:
-    """Where the sequences of one rank stand in the batch of all ranks; every rank knows this without asking."""
+    """Where the sequences of one rank stand in the batch of all ranks."""
 
     first: int  # sequence of the batch
     sequences: int  # of the batch
     before: int  # positions of the batch before ours
     positions: int  # of the batch
-    most: int  # positions that any rank has
-    most_places: int  # B x T of any rank
+    targets: int = 0  # different ones among ours, and of the inputs
+    inputs: int = 0
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ class Sentences:
             return _batch(self.store, begin, length)
         mine, share = _share(length, self.rank, self.ranks)
         if mine.start < mine.stop:
-            return replace(_batch(self.store, begin[mine], length[mine]), share=share)
-        return replace(_nothing(_batch(self.store, begin[:1], length[:1])), share=share)
+            return _of_rank(_batch(self.store, begin[mine], length[mine]), share)
+        return _of_rank(_nothing(_batch(self.store, begin[:1], length[:1])), share)  # it takes part all the same
 
     def _plan_of(self, epoch: int) -> tuple[Integers, Integers]:
         """The pieces by length, equals shuffled, and the order of the batches cut from them.
@@ -173,9 +173,9 @@ class Streams:
         done = _checked(index, self) * self.steps
         length = np.clip(self.length - done, 0, self.steps)
         width = int(length.max())
-        mine, share = _share(length, self.rank, self.ranks, width)
+        mine, share = _share(length, self.rank, self.ranks)
         batch = _batch(self.store, (self.begin + done)[mine], length[mine], width, stream=True, fresh=index == 0)
-        return batch if self.ranks == 1 else replace(batch, share=share)
+        return batch if self.ranks == 1 else _of_rank(batch, share)
 
 
 BATCHES = {"sentences": Sentences, "streams": Streams}
@@ -247,21 +247,16 @@ def _bounds(rising: Integers, positions: int, sequences: int | None) -> Integers
     return np.array(bounds)
 
 
-def _share(length: Integers, rank: int, ranks: int, width: int | None = None) -> tuple[slice, Share]:
-    """The sequences of a rank among those of a batch; `width` is theirs where all ranks have the same."""
+def _share(length: Integers, rank: int, ranks: int) -> tuple[slice, Share]:
+    """The sequences of a rank among those of a batch."""
     cuts = [-(-len(length) * each // ranks) for each in range(ranks + 1)]  # if any has none, it is not the first
-    ends = np.concatenate(([0], np.cumsum(length)))[cuts]
-    runs = [length[first:last] for first, last in pairwise(cuts)]
-    places = [max(1, len(run)) * (width or int((run if len(run) else length[:1]).max())) for run in runs]
-    share = Share(
-        first=cuts[rank],
-        sequences=len(length),
-        before=int(ends[rank]),
-        positions=int(ends[-1]),
-        most=int(np.diff(ends).max()),
-        most_places=max(places),
-    )
+    share = Share(cuts[rank], len(length), int(length[: cuts[rank]].sum()), int(length.sum()))
     return slice(cuts[rank], cuts[rank + 1]), share
+
+
+def _of_rank(batch: Batch, share: Share) -> Batch:
+    counts = {"targets": len(batch.targets.unique()), "inputs": len(batch.inputs.unique())}
+    return replace(batch, share=replace(share, **counts))
 
 
 def _nothing(batch: Batch) -> Batch:

@@ -10,11 +10,13 @@ import json
 import logging
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 
 def main() -> int:
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: without a supervisor the ranks save and end
+    with suppress(AttributeError):  # where there is such a thing as PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # without a supervisor the ranks save and end
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run

@@ -9,31 +9,27 @@ order: a training that goes on from a checkpoint would add up in another order t
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from selfnorm.corpus.batches import Share
 from selfnorm.distributed.world import World, gather
 from selfnorm.ops import NOWHERE, Piece, expect
 
 BYTES = 25 * 2**20  # of a run of dense gradients
 
 
-class Share(Protocol):
-    """What a rank knows of the other ranks' batches."""
-
-    @property
-    def most(self) -> int: ...
-    @property
-    def most_places(self) -> int: ...
-
-
 class Alone:
     """One process exchanges nothing."""
 
-    def backward(self, loss: Tensor, hidden: Tensor, drawn: Tensor | None, share: Share | None) -> Tensor:
+    def begin(self, share: Share | None) -> None:
+        """A step, before its forward pass."""
+
+    def backward(self, loss: Tensor, hidden: Tensor, drawn: Tensor | None) -> Tensor:
         """Gradients of the summed losses of all ranks, and that sum; `drawn` are the ids that all ranks have drawn."""
         loss.backward()
         return loss.detach()
@@ -47,16 +43,23 @@ class Exchange(Alone):
     ) -> None:
         self.dense, self.rows = Dense(dense), Rows(world)
         self.output, self.inputs = list(output), list(inputs)
+        self.world = world
+        self.room: Callable[[], list[int]] = list  # for rows of targets and of inputs
 
-    def backward(self, loss: Tensor, hidden: Tensor, drawn: Tensor | None, share: Share | None) -> Tensor:
+    def begin(self, share: Share | None) -> None:
+        """Ask how many different targets and inputs any rank has; the answer is there when it is needed."""
         assert share is not None
+        if self.output:
+            self.room = self.world.largest(share.targets, share.inputs)
+
+    def backward(self, loss: Tensor, hidden: Tensor, drawn: Tensor | None) -> Tensor:
         sent = False
 
         def send(*_: Any) -> None:
             """The output layer's rows are complete when the gradient of `hidden` is: the model's is still to come."""
             nonlocal sent
             if self.output and not sent:
-                self.rows.send(self.output, drawn, None if drawn is None else share.most)
+                self.rows.send(self.output, drawn, None if drawn is None else self.room()[0])
             sent = True
 
         self.dense.begin(loss.detach())
@@ -64,7 +67,7 @@ class Exchange(Alone):
         loss.backward()
         send()
         if self.inputs:
-            self.rows.send(self.inputs, None, share.most_places)
+            self.rows.send(self.inputs, None, self.room()[1])
         total = self.dense.end()
         self.rows.receive()
         return total
@@ -154,21 +157,26 @@ class Rows:
         self.under_way: list[_Sent] = []
 
     def send(self, tables: Sequence[Tensor], drawn: Tensor | None, room: int | None) -> None:
-        """Begin with what the tables have so far: rows of `drawn` ids, the same on all ranks, and `room` others.
+        """Begin with what the tables, all touched by the same ids, have so far.
 
-        Without `room` the ranks ask each other for it, and wait: so it is where every position draws its own ids.
+        Rows of `drawn` ids are a block, the same on all ranks; besides there is `room` for other ids on each. Without
+        `room` the ranks ask each other for it, and wait: so it is where every position draws its own ids.
         """
+        ids = [_ids(table) for table in tables]
         if room is None:
-            room = max(self.world.all(max(sum(len(piece.ids) for piece in expect(table)) for table in tables)))
-        ids = None if drawn is None else drawn.reshape(-1).to(torch.int32).sort().values
-        parts = [_parted(table, ids, room) for table in tables]
-        others = torch.cat([part.flatten() for _, *rest in parts for part in rest])
-        everyone = others.new_empty(self.world.size, len(others))
-        works = [gather(everyone.view(-1), others, async_op=True)]
-        block = torch.cat([part[0].flatten() for part in parts])
-        if ids is not None:
-            works.append(dist.all_reduce(block, async_op=True))
-        self.under_way.append(_Sent(list(tables), ids, room, works, block, everyone))
+            room = max(self.world.all(min(len(ids[0]), len(tables[0]))))
+        block = torch.empty_like(ids[0][:0]) if drawn is None else drawn.reshape(-1).to(torch.int32).sort().values
+        others = _others(ids[0], block, room)
+        rows = [_merged(table, each, block, others) for table, each in zip(tables, ids)]
+        for table in tables:
+            expect(table).clear()
+        summed = torch.cat([each[: len(block)].flatten() for each in rows])
+        mine = torch.cat([others.view(torch.float32), *(each[len(block) :].flatten() for each in rows)])
+        everyone = mine.new_empty(self.world.size, len(mine))
+        works = [gather(everyone.view(-1), mine, async_op=True)]
+        if len(summed):
+            works.append(dist.all_reduce(summed, async_op=True))
+        self.under_way.append(_Sent(list(tables), block, room, works, summed, everyone))
 
     def receive(self) -> None:
         """Every table has the pieces of all ranks."""
@@ -177,45 +185,56 @@ class Rows:
         self.under_way = []
 
 
+@dataclass(frozen=True)
 class _Sent:
-    def __init__(
-        self, tables: list[Tensor], ids: Tensor | None, room: int, works: list[Any], block: Tensor, everyone: Tensor
-    ) -> None:
-        self.tables, self.ids, self.room, self.works = tables, ids, room, works
-        self.block, self.everyone = block, everyone
+    tables: list[Tensor]
+    block: Tensor  # ids
+    room: int
+    works: list[Any]
+    summed: Tensor  # rows of the block, table after table
+    everyone: Tensor  # of each rank: its other ids, as bits of float32, and their rows, table after table
 
     def receive(self) -> None:
         for work in self.works:
             work.wait()
         widths = [table[0].numel() for table in self.tables]
-        drawn = 0 if self.ids is None else len(self.ids)
-        blocks = self.block.split([drawn * width for width in widths])
-        sizes = [size for width in widths for size in (self.room, self.room * width)]
-        others = self.everyone.split(sizes, 1)
-        for number, table in enumerate(self.tables):
-            ids = others[2 * number].contiguous().view(torch.int32).flatten()
-            rows = others[2 * number + 1].reshape(-1, *table.shape[1:])
-            if self.ids is not None:
-                ids = torch.cat([self.ids, ids])
-                rows = torch.cat([blocks[number].view(-1, *table.shape[1:]), rows])
+        blocks = self.summed.split([len(self.block) * width for width in widths])
+        bits, *others = self.everyone.split([self.room, *(self.room * width for width in widths)], 1)
+        ids = torch.cat([self.block, bits.contiguous().view(torch.int32).flatten()])  # one for all tables: sorted once
+        for table, summed, each in zip(self.tables, blocks, others):
+            rows = torch.cat([summed, each.flatten()]).view(-1, *table.shape[1:])
             expect(table).append(Piece(ids, rows))
 
 
-def _parted(table: Tensor, drawn: Tensor | None, room: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The table's pieces: rows of `drawn` ids [D, ...]; `room` ids of others, as bits of float32, and their rows."""
-    pieces, width = expect(table), table.shape[1:]
-    ids = torch.cat([piece.ids.to(torch.int32) for piece in pieces] or [table.new_empty(0, dtype=torch.int32)])
-    rows = torch.cat([piece.rows().float() for piece in pieces] or [table.new_empty(0, *width)])
-    pieces.clear()
-    if drawn is not None:  # an id that was drawn twice has all its rows at the first place
-        place = torch.searchsorted(drawn, ids).clamp(max=len(drawn) - 1)
-        found = drawn[place] == ids
-        block = rows.new_zeros(len(drawn) + 1, *width).index_add_(0, place.where(found, len(drawn)), rows)[:-1]
-        others = torch.argsort(found | (ids == NOWHERE), stable=True)[:room]  # in their order, before all that is done
-        ids, rows = ids.where(~found, NOWHERE)[others], rows[others]
-    else:
-        block = rows[:0]
-    spare = room - len(ids)
-    assert spare >= 0, f"{len(ids)} rows for {room} places"
-    ids = torch.cat([ids, ids.new_full((spare,), NOWHERE)])
-    return block, ids.view(torch.float32), torch.cat([rows, rows.new_zeros(spare, *width)])
+def _ids(table: Tensor) -> Tensor:
+    pieces = [piece.ids.to(torch.int32) for piece in expect(table)]
+    return torch.cat(pieces) if pieces else torch.empty(0, dtype=torch.int32, device=table.device)
+
+
+def _found(ids: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
+    """Where each id stands among ids in order, and whether it does."""
+    if not len(among):
+        return torch.zeros_like(ids), torch.zeros_like(ids, dtype=torch.bool)
+    place = torch.searchsorted(among, ids).clamp(max=len(among) - 1)
+    return place, among[place] == ids
+
+
+def _others(ids: Tensor, block: Tensor, room: int) -> Tensor:
+    """The ids that are not in the block, each once and in order: [room], NOWHERE where there are fewer."""
+    _, known = _found(ids, block)
+    left = ids.where(~known, NOWHERE).sort().values
+    new = (left != left.roll(1)) | (torch.arange(len(left), device=left.device) == 0)
+    place = (new.cumsum(0) - 1).where(new & (left != NOWHERE), room).clamp(max=room)
+    return left.new_full((room + 1,), NOWHERE).scatter_(0, place, left)[:room]
+
+
+def _merged(table: Tensor, ids: Tensor, block: Tensor, others: Tensor) -> Tensor:
+    """The rows of the table's pieces, those of one id added up, for the block's ids and then the others."""
+    if not len(ids):
+        return table.new_zeros(len(block) + len(others), *table.shape[1:])
+    rows = torch.cat([piece.rows().float() for piece in expect(table)])
+    place, known = _found(ids, block)
+    beside, _ = _found(ids, others)
+    nowhere = len(block) + len(others)
+    place = torch.where(known, place, len(block) + beside).where(ids != NOWHERE, nowhere)
+    return rows.new_zeros(nowhere + 1, *table.shape[1:]).index_add_(0, place, rows)[:-1]

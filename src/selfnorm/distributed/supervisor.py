@@ -136,7 +136,9 @@ def _end_all(torchrun: "subprocess.Popen[bytes]", mark: str) -> None:
 
 
 def _members(mark: str) -> list[int]:
-    """The living processes whose environment names this attempt."""
+    """The living processes whose environment names this attempt; where that cannot be read, the ranks."""
+    if not Path("/proc").is_dir():
+        return [process for process, _ in beats(Path(mark)).values() if _lives(process)]
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -145,6 +147,13 @@ def _members(mark: str) -> list[int]:
                 if state != "Z" and f"{BEATS}={mark}".encode() in (entry / "environ").read_bytes():
                     found.append(int(entry.name))
     return found
+
+
+def _lives(process: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(process, 0)
+        return True
+    return False
 
 
 @contextmanager

@@ -6,7 +6,7 @@ words: whether all were given the same recipe, what a checkpoint holds, whether 
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -32,7 +32,7 @@ class World:
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank, self.size = rank, size
-        self.voting: tuple[Any, Tensor] | None = None
+        self.voting: Callable[[], list[int]] = lambda: [0]
 
     @classmethod
     def join(cls, device: str = "auto") -> "World":
@@ -71,17 +71,20 @@ class World:
         """The largest number of all ranks, as it was at their last vote: so nobody waits, and all hear the same."""
         if self.alone:
             return number
-        heard = self._counted()
-        mine = torch.tensor([number])
-        self.voting = dist.all_reduce(mine, dist.ReduceOp.MAX, async_op=True), mine
-        return heard
+        heard, self.voting = self.voting(), self.largest(number)
+        return heard[0]
 
-    def _counted(self) -> int:
-        if self.voting is None:
-            return 0
-        (work, numbers), self.voting = self.voting, None
-        work.wait()
-        return int(numbers)
+    def largest(self, *numbers: int) -> Callable[[], list[int]]:
+        """The largest of all ranks, of each number: asked now, to be had later."""
+        mine = torch.tensor(numbers)
+        work = None if self.alone else dist.all_reduce(mine, dist.ReduceOp.MAX, async_op=True)
+
+        def had() -> list[int]:
+            if work is not None:
+                work.wait()
+            return mine.tolist()
+
+        return had
 
     def all(self, mine: T) -> list[T]:
         """What every rank has, by rank."""
@@ -124,7 +127,7 @@ class World:
     def leave(self) -> None:
         if not self.alone and dist.is_initialized():
             with suppress(RuntimeError):
-                self._counted()
+                self.voting()
                 dist.barrier()  # nobody goes while another still reads
             dist.destroy_process_group()
 

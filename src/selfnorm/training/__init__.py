@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -63,7 +63,7 @@ def train(
     world = world or World()
     watcher = watcher if watcher is not None and world.first else Watcher()
     parts = build(recipe, where, world)
-    world.agree(version=__version__, recipe=to_toml(recipe), **_data(parts))
+    world.agree(version=__version__, recipe=to_toml(replace(recipe, data="")), **_data(parts))
     with folder.ours(run) if world.first else nullcontext(), noted_signals() as noted:
 
         def check(step: int) -> None:

@@ -1,7 +1,7 @@
 """A recipe's tables -> the parts of a training: data, criterion, sampler, model, batches, optimizer, schedule."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,8 @@ class Parts:
     optimizer: Optimizer
     schedule: Schedule
     config: dict[str, Any]  # what it takes to build the model again
-    world: World
-    exchange: Alone
+    world: World = field(default_factory=World)
+    exchange: Alone = field(default_factory=Alone)
 
     @property
     def device(self) -> torch.device:
@@ -120,7 +120,7 @@ def build(recipe: Recipe, where: Path, world: World | None = None) -> Parts:
     batches = construct("batches", BATCHES, kind, recipe.batches.options, store=data.train, seed=seed, **ours)
     dense = [each for each in model.parameters() if not any(each is other for other in (*tables, *apart))]
     optimizer = _optimizer(recipe.optimizer, dense, apart, tables, world)
-    if options.get("sparse") and settings.half:
+    if options.get("sparse") and settings.half and not hasattr(model.output.weight, "shards"):
         keep_half(model.output.weight)
     schedule = construct("schedule", SCHEDULES, recipe.schedule.name or "constant", recipe.schedule.options)
     config = {

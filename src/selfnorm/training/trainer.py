@@ -135,6 +135,7 @@ class Trainer:
     def work(self, batch: Batch, state: Any) -> Outcome:
         """What a step does on the device; nothing here waits for the host or hangs on the step's number."""
         parts, settings = self.parts, self.parts.settings
+        parts.exchange.begin(batch.share)
         with torch.autocast(parts.device.type, dtype=torch.bfloat16, enabled=self.half):
             if self.streams:
                 hidden, state = parts.model.advance(batch.inputs, state)
@@ -148,7 +149,7 @@ class Trainer:
         if parts.spread:
             layer, targets, sample = compact(layer, targets, sample)
         losses = parts.criterion.loss(hidden, layer, targets, sample, settings.most)
-        loss = parts.exchange.backward(losses.sum() / batch.positions, hidden, drawn, batch.share)
+        loss = parts.exchange.backward(losses.sum() / batch.positions, hidden, drawn)
         norm, finite = parts.optimizer.step(loss, settings.clip)
         self.count(loss, norm, finite)
         some = hidden.detach()[:SOME].clone()  # all of them would be kept, by every recorded shape
@@ -223,6 +224,7 @@ class Trainer:
         check(self.step)
         with _as_written(self.parts.model):
             measured = evaluate(self.parts.model, store, vocabulary.unknown, progress=progress, world=world, **options)
+        measured = self.parts.world.of_first(measured)  # another machine may round otherwise: all go by one
         if not math.isfinite(measured.perplexity):
             raise self.stopped(f"the perplexity of the development text is {measured.perplexity}")
         return measured
