@@ -19,6 +19,7 @@ from selfnorm.corpus.prepare import prepare
 from selfnorm.recipe import Table
 from selfnorm.tensorfile import read_tensors
 from selfnorm.training import Interrupted, Stopped, Watcher, train
+from selfnorm.training.parts import build, carry_over
 from selfnorm.training.trainer import Trainer
 
 
@@ -392,8 +393,6 @@ def test_results_are_plain_values(short, tmp_path):
 
 @pytest.mark.parametrize("criterion", ["mode3", "sampled_softmax", "bce"])  # the latter two are tied
 def test_shared_words_take_their_rows_along(data, tmp_path, criterion):
-    from selfnorm.training.parts import build, carry_over
-
     old = build(recipe(data, criterion), tmp_path)
     (tmp_path / "more.txt").write_text("w0 new words w1 w2 and w3\n" * 20)
     prepare([tmp_path / "more.txt"], tmp_path / "data", processes=1)
@@ -413,3 +412,26 @@ def test_shared_words_take_their_rows_along(data, tmp_path, criterion):
     assert torch.equal(mine["embedding.weight"][-1], theirs["embedding.weight"][-1])  # <s>
     tables = ("output.", "embedding.")
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs if not name.startswith(tables))
+
+
+def test_goes_on_from_a_checkpoint_with_numbered_optimizer_states(short, tmp_path):
+    """As they were written before several processes could train: by the numbers of part and parameter."""
+
+    def stop(metrics):
+        if metrics.step == 4:
+            raise Interrupted(signal.SIGTERM, 4)
+
+    train(short, tmp_path / "whole")
+    with suppress(Interrupted):
+        train(short, tmp_path / "old", watcher=Watcher(metrics=stop))
+    parts, checkpoints = build(short, tmp_path), Checkpoints(tmp_path / "old/checkpoints")
+    places = {name: parts.optimizer.places()[id(each)] for name, each in parts.model.named_parameters()}
+    saved, tensors = checkpoints.latest(), {}
+    for name, value in saved.tensors.items():
+        kind, _, rest = name.partition(".")
+        owner, _, key = rest.rpartition(".")
+        tensors[f"{kind}.{places[owner]}.{key}" if kind == "optimizer" else name] = value
+    assert "optimizer.0.0.exp_avg" in tensors
+    checkpoints.save(saved.step, tensors, saved.state)
+    train(short, tmp_path / "old")
+    assert differing(outcome(tmp_path / "old"), outcome(tmp_path / "whole")) == []

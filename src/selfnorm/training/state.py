@@ -100,18 +100,15 @@ def _sorted_out(trainer: "Trainer", whole_tensors: Iterator[tuple[str, Tensor]])
     entries = dict(parts.model.state_dict())
     parameters = dict(parts.model.named_parameters())
     places = parts.optimizer.places()
+    owners = {places[id(parameter)]: parameter for parameter in parameters.values()} | parameters
     for name, value in whole_tensors:
         kind, _, rest = name.partition(".")
         if kind == "model":
             entries[rest] = mine(parameters.get(rest, value), value)
         elif kind == "optimizer":
-            owner, _, key = rest.rpartition(".")
-            if owner not in parameters:
-                raise ValueError(
-                    f"{trainer.run}: its checkpoint has an optimizer's state of an older version; train into a new "
-                    "run with --from"
-                )
-            of_optimizer[f"{places[id(parameters[owner])]}.{key}"] = mine(parameters[owner], value)
+            name, _, key = rest.rpartition(".")
+            owner = owners[name]  # older checkpoints have its numbers for a name
+            of_optimizer[f"{places[id(owner)]}.{key}"] = mine(owner, value)
         else:
             kept[name] = value
     parts.model.load_state_dict(entries)
