@@ -45,7 +45,7 @@ ASSUMED = [
 
 # Passes over memory beyond those of one GPU alone, counted in exchange.py, shards.py and optim/rows.py: a row that goes
 # out of or into the model, of this rank's own and, where all ranks get it, of everybody's.
-OWN_OUT, OWN_IN, ALL_OUT, ALL_IN, SPREAD = 13, 8, 7, 5, 16
+OWN_OUT, OWN_IN, ALL_OUT, ALL_IN, SPREAD = 13, 8, 5, 5, 16
 OUT_STATE, IN_STATE, DENSE = 26, 24, 28  # bytes of each number that Adam reads and writes
 
 
@@ -135,7 +135,7 @@ def held(case: Case, way: str, ranks: int, body: float) -> float:
     words, dense = C * (14 * H + 12 * E + 12), 5 * body
     if way == "dense":
         return words + dense + 4 * C * (H + E)
-    return dense + (words + 4 * ranks * into * (3 * H + 2 * E) if way == "rows" else words / ranks)
+    return dense + (words + 4 * ranks * into * 2 * (H + E) if way == "rows" else words / ranks)
 
 
 def cluster(case: Case, way: str, ranks: int, body: float, alone: float) -> dict[str, Any]:
