@@ -10,6 +10,7 @@ ROOT = Path(selfnorm.__file__).parent
 
 # from top to bottom; a line imports from lines below it, and within its own packages
 LAYERS = [
+    "__main__",
     "cli",
     "bench demo reproduce",
     "training rescoring",
@@ -22,7 +23,7 @@ LAYERS = [
     "criteria models optim distributed",
     "output",
     "corpus samplers lattices ngrams bootstrap",
-    "registry recipe vocabulary noise ops wer report manifest tensorfile",
+    "registry recipe vocabulary noise ops wer report manifest tensorfile claims",
     "files",
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names.split()}
@@ -65,6 +66,8 @@ ASKING = {  # who must know a device's kind, and why
     "bench/machine.py": "measures time and memory as each kind of device allows",
     "bench/peers.py": "names autocast its device",
     "corpus/ahead.py": "pins memory and chooses the thread's GPU",
+    "distributed/layers.py": "names PyTorch's mesh its device",
+    "distributed/world.py": "gives each process its GPU, and NCCL to those that have one",
     "functional.py": "checks ids without a host sync on a GPU",
     "models/lstm.py": "runs cuDNN in autocast's dtype",
     "models/transformer.py": "keeps its sum in autocast's dtype",
@@ -73,8 +76,9 @@ ASKING = {  # who must know a device's kind, and why
     "optim/__init__.py": "lets the fused optimizers skip a bad step on the GPU",
     "scorers/neural.py": "takes a GPU when there is one",
     "training/settings.py": "takes a GPU when there is one, and bfloat16 only there",
+    "training/state.py": "saves the GPU's generator",
     "training/steps.py": "records steps as CUDA graphs",
-    "training/trainer.py": "saves the GPU's generator, reports its memory, names autocast its device",
+    "training/trainer.py": "reports the GPU's memory, names autocast its device",
 }
 
 

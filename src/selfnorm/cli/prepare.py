@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfnorm.cli.options import Debug, Json
+from selfnorm.cli.options import Debug, Json, tell
+from selfnorm.cli.sharing import NoWait, Shared, check, not_waiting
 
 if TYPE_CHECKING:
     from selfnorm.corpus.prepare import Progress, Summary
@@ -32,14 +33,22 @@ def prepare(
         typer.Option(help="Word list to choose from; also Kaldi's words.txt, fairseq's dict.txt.", show_default=False),
     ] = None,
     keep_empty: Annotated[bool, typer.Option("--keep-empty", help="A blank line is an empty sentence.")] = False,
+    shared: Shared = False,
+    no_wait: NoWait = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Count the words of a text, choose a vocabulary, write the ids."""
     from selfnorm.corpus import prepare as corpus
+    from selfnorm.corpus.shared import prepare_shared
 
-    with _progress() as progress:
-        summary = corpus.prepare(text, to, size, valid, test, vocab, keep_empty, progress=progress)
+    check(shared, no_wait)
+    given = text, to, size, valid, test, vocab, keep_empty
+    with not_waiting(), _progress() as progress:
+        if shared:
+            summary = prepare_shared(*given, wait=not no_wait, tell=tell, progress=progress)
+        else:
+            summary = corpus.prepare(*given, progress=progress)
     print(json_module.dumps(summary.as_dict())) if json else _show(summary)
 
 

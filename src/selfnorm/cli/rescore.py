@@ -9,6 +9,7 @@ import typer
 
 from selfnorm.cli.options import Debug, Json, print_json, tell
 from selfnorm.cli.rescore_tables import counting, errors, fields, show
+from selfnorm.cli.sharing import NoWait, Shared, check, given_alike, not_waiting
 
 MANY = 0.5  # share of unknown words that is worth a warning
 WRITTEN = {
@@ -83,11 +84,14 @@ def rescore(
         Path | None, option(SEARCH, "Kaldi's utt2spk; else names up to the first _ or -.", **FILE)
     ] = None,
     budget: Annotated[int, option(SEARCH, "Histories in one batch of the network.", min=1, **COUNT)] = 4096,
+    together: Annotated[int, option(SEARCH, "Arcs of the lattices worked on at a time.", min=1, **COUNT)] = 500_000,
     to: Annotated[Path, option(OUTPUT, "For the best words and the scales.", metavar="FOLDER")],
     output: Annotated[
         str | None, option(OUTPUT, "Lattices: replaced (new scores) or expanded (by history).", metavar="KIND")
     ] = None,
     nbest: Annotated[int, option(OUTPUT, "Best hypotheses of each lattice to list.", min=0, **COUNT)] = 0,
+    shared: Shared = False,
+    no_wait: NoWait = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -99,11 +103,14 @@ def rescore(
 
     Scores of self-normalized models are used as they are.
     """
+    options = dict(locals())  # all of them, for those who share the work
     from selfnorm import lattices as formats
     from selfnorm.lattices import transcripts
     from selfnorm.rescoring import Rescorer, Search, Setting
+    from selfnorm.rescoring.plan import Plan
     from selfnorm.rescoring.results import KINDS
     from selfnorm.rescoring.second_pass import Output, Tally, load_scales, second_pass
+    from selfnorm.rescoring.shared import Ways, shared_pass
 
     if (tune_on is None) != (tune_references is None):
         raise ValueError("--tune-on and --tune-references go together; give development lattices and their words")
@@ -115,6 +122,9 @@ def rescore(
         raise ValueError(f"--output {output!r}: choose from {', '.join(KINDS)}")
     if scales is not None and (lm_scale is not None or word_penalty is not None):
         raise ValueError("--scales and --lm-scale or --word-penalty say the same thing; give one of them")
+    check(shared, no_wait)
+    if shared and carry_over:
+        raise ValueError("--carry-over works on the speakers of all utterances together; leave out --shared")
     _check_places(lattices, to)
     search = Search(None if order < 0 else order, hypotheses or None, beam)
     penalty, keep = unknown_words(unknown)
@@ -123,7 +133,7 @@ def rescore(
     said = transcripts.read(references) if references else None
     developed = transcripts.read(tune_references) if tune_references else None
     scorers = _scorers(model, ngram, old_ngram, normalize, device) if setting.weight else {}
-    rescorer = Rescorer(scorers, setting, algorithm, search, keep, budget)
+    rescorer = Rescorer(scorers, setting, algorithm, search, keep, budget, together)
     tally, developing = (Tally(report=_refuse if strict else tell) for _ in range(2))
 
     tuning = tune_on is not None or cross_validate is not None
@@ -132,18 +142,47 @@ def rescore(
         found = tally.good(formats.read(paths, words=words, max_arcs=max_arcs))
         return found if setting.lm_scale is not None else _with_a_scale(found, tuning)
 
-    with counting() as progress:
-        outcome = second_pass(
-            read(lattices, tally),
-            rescorer,
-            Output(to, output, nbest, words),
-            references=said,
-            develop=(read(tune_on, developing), developed) if tune_on and developed else None,
-            folds=cross_validate,
-            speaker=_speaker(speakers) if carry_over else None,
-            risk=least_risk,
-            progress=progress,
-        )
+    def develop(tally: Tally) -> tuple[Iterator[Any], Any]:
+        tally.report = _refuse if strict else tally.report
+        return read(tune_on or [], tally), developed
+
+    def agree(plan: Plan) -> None:
+        if strict and plan.broken:
+            _refuse(plan.broken[0])
+        if output and len(plan.kaldi) > 1:
+            raise ValueError(f"{' and '.join(plan.kaldi.values())}: of a text and a binary archive; share one kind")
+        if plan.kaldi and setting.lm_scale is None:
+            _without_a_scale(next(iter(plan.kaldi.values())), tuning)
+
+    places = Output(to, output, nbest, words)
+    with not_waiting(), counting() as progress:
+        if shared:
+            outcome, tally, broken = shared_pass(
+                lattices,
+                lambda path: formats.read([path], words=words, max_arcs=max_arcs),
+                rescorer,
+                places,
+                Ways(said, develop if tune_on else None, cross_validate, least_risk),
+                given_alike(options | {"device": _device(rescorer)}, apart={"to"}),
+                check=agree,
+                progress=progress,
+                tell=tell,
+                wait=not no_wait,
+            )
+            for sentence in broken:
+                tell(sentence)
+        else:
+            outcome = second_pass(
+                read(lattices, tally),
+                rescorer,
+                places,
+                references=said,
+                develop=develop(developing) if tune_on else None,
+                folds=cross_validate,
+                speaker=_speaker(speakers) if carry_over else None,
+                risk=least_risk,
+                progress=progress,
+            )
     if tally.notes:
         more = f"; {tally.notes - 1:,} more such notes: see `selfnorm lattice`" if tally.notes > 1 else ""
         tell(f"{tally.note}{more}")
@@ -218,18 +257,26 @@ def _check_places(lattices: list[Path], to: Path) -> None:
 
 
 def _with_a_scale(items: Iterator[Any], tuning: bool) -> Iterator[Any]:
-    """Kaldi's lattices do not say at which LM scale they were made, and a search at another one goes wrong."""
     told = False
     for item in items:
         if "kind" in getattr(item, "header", ()) and not told:
             told = True
-            sentence = (
-                f"{item.utterance}: Kaldi's lattices do not say their LM scale; give --lm-scale, 1/acwt, often 10"
-            )
-            if tuning:
-                raise ValueError(f"{sentence}, for the search before tuning")
-            tell(f"{sentence}; 1 is taken")
+            _without_a_scale(item.utterance, tuning)
         yield item
+
+
+def _without_a_scale(utterance: str, tuning: bool) -> None:
+    """Kaldi's lattices do not say at which LM scale they were made, and a search at another one goes wrong."""
+    sentence = f"{utterance}: Kaldi's lattices do not say their LM scale; give --lm-scale, 1/acwt, often 10"
+    if tuning:
+        raise ValueError(f"{sentence}, for the search before tuning")
+    tell(f"{sentence}; 1 is taken")
+
+
+def _device(rescorer: Any) -> str | None:
+    """The kind of device, on which the last digits depend."""
+    neural = rescorer.scorers.get("neural")
+    return None if neural is None else str(neural.device).partition(":")[0]
 
 
 def _refuse(sentence: str) -> None:

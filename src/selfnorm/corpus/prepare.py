@@ -2,10 +2,10 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from selfnorm.corpus.segments import Placed, Translator, merge, run_path, write_run
 from selfnorm.corpus.staging import SCRATCH, staged
@@ -57,6 +57,13 @@ class Summary:
         texts = [asdict(text) | {"oov_rate": text.oov_rate} for text in self.texts]
         return asdict(self) | {"texts": texts, "words": self.words, "words_per_second": self.words_per_second}
 
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Self:
+        """From `asdict`, read again from a file."""
+        frequent = tuple((word, count) for word, count in fields["most_frequent"])
+        texts = tuple(TextSummary(**each) for each in fields["texts"])
+        return cls(**fields | {"texts": texts, "most_frequent": frequent, "dropped": tuple(fields["dropped"])})
+
 
 def prepare(
     texts: list[Path],
@@ -77,12 +84,11 @@ def prepare(
     time and holds about `types` distinct words. A DATA folder made before is replaced in one rename.
     """
     began = time.perf_counter()
-    given = [("train", path) for path in texts] + [("valid", valid), ("test", test)]
-    sources = [_Source(part, path) for part, path in given if path is not None]
+    sources = sources_of(texts, valid, test)
     words = None if vocab is None else Vocabulary.load(vocab)
-    _check(sources, to, size)
+    check(sources, to, size)
     with staged(to) as folder:
-        work = _Work(sources, folder, progress or _no_progress)
+        work = Work(sources, folder, progress or no_progress)
         work.number(processes, keep_empty, block, types)
         vocabulary = work.choose(size, words)
         vocabulary.save(folder / VOCABULARY)
@@ -92,16 +98,21 @@ def prepare(
 
 
 @dataclass(frozen=True)
-class _Source:
+class Source:
     part: str
     path: Path
 
 
-def _no_progress(_stage: str, _done: int, _total: int, _words: int) -> None:
+def sources_of(texts: list[Path], valid: Path | None, test: Path | None) -> list[Source]:
+    given = [("train", path) for path in texts] + [("valid", valid), ("test", test)]
+    return [Source(part, path) for part, path in given if path is not None]
+
+
+def no_progress(_stage: str, _done: int, _total: int, _words: int) -> None:
     pass
 
 
-def _check(sources: list[_Source], to: Path, size: int | None) -> None:
+def check(sources: list[Source], to: Path, size: int | None) -> None:
     """What can be wrong is said before the work, not after it."""
     if not any(source.part == "train" for source in sources):
         raise ValueError("no text to prepare; name at least one file")
@@ -114,12 +125,13 @@ def _check(sources: list[_Source], to: Path, size: int | None) -> None:
         raise ValueError(f"{to}: exists and was not made by `selfnorm prepare`; choose another name or remove it")
 
 
-class _Work:
+class Work:
     """The stages of `prepare`, in order."""
 
-    def __init__(self, sources: list[_Source], folder: Path, progress: Progress) -> None:
+    def __init__(self, sources: list[Source], folder: Path, progress: Progress, numbers: Path | None = None) -> None:
         self.sources, self.folder, self.progress = sources, folder, progress
         self.scratch = folder / SCRATCH
+        self.numbers = numbers or self.scratch  # where workers put theirs
         self.placed: list[list[Placed]] = []  # for each text, its blocks
         self.types: list[int] = []  # of each text
         self.train_types = 0
@@ -151,21 +163,21 @@ class _Work:
             placed = number(tasks(), seen, self.scratch, processes, keep_empty, types)
         except BadBlock as bad:
             raise bad_text(self.sources[bad.text].path, bad.error) from None
+        self.put(zip(of, placed, strict=True))
+
+    def put(self, placed: Iterable[tuple[int, Placed]]) -> None:
+        """Take the blocks of all texts in order; one run of counts for each text is made of theirs."""
         self.placed = [[] for _ in self.sources]
-        for text, each in zip(of, placed, strict=True):
+        for text, each in placed:
             self.placed[text].append(each)
         for source, each_text in zip(self.sources, self.placed, strict=True):
             if not any(each.words for each in each_text):
                 raise ValueError(f"{source.path}: no words in it; give a text with one sentence per line")
-        self._merge()
-
-    def _merge(self) -> None:
-        """One run of counts for each text."""
-        for text, placed in enumerate(self.placed):
-            segments = dict.fromkeys((each.worker, each.segment) for each in placed)
-            runs = [run_path(self.scratch, *segment) for segment in segments]
+        for text, blocks_of in enumerate(self.placed):
+            segments = dict.fromkeys((each.worker, each.segment) for each in blocks_of)
+            runs = [run_path(self.numbers, *segment) for segment in segments]
             self.runs.append(self.scratch / f"{text}.text")
-            self.types.append(write_run(self.runs[-1], merge(runs)))
+            self.types.append(write_run(self.runs[-1], merge(runs, self.scratch)))
 
     def choose(self, size: int | None, words: Vocabulary | None) -> Vocabulary:
         """The vocabulary, by the counts of the training texts."""
@@ -174,7 +186,7 @@ class _Work:
 
         def counts() -> Iterator[tuple[str, int]]:
             yield END, sentences
-            for word, count in merge([self.runs[text] for text in train]):
+            for word, count in merge([self.runs[text] for text in train], self.scratch):
                 self.train_types += 1
                 yield word.decode(), count
 
@@ -184,7 +196,7 @@ class _Work:
         """Write the stores; how often each text has `<unk>`."""
         total = sum(each.bytes for placed in self.placed for each in placed)
         oov = [0] * len(self.sources)
-        translator = Translator(self.scratch, vocabulary)
+        translator = Translator(self.numbers, vocabulary)
         done = words = 0
 
         def pieces(part: str) -> Iterator[Any]:

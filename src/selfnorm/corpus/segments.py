@@ -8,9 +8,12 @@ no count is ever approximate.
 """
 
 import heapq
+import os
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +24,7 @@ from selfnorm.vocabulary import Vocabulary
 
 FAN = 64  # runs merged at a time: each is an open file
 CHUNK = 1 << 24  # bytes of numbers counted at a time
+OPEN = 64  # files of numbers: more than there are workers that take turns
 LINES = 1 << 16  # bytes of a run read at a time
 
 Ids = npt.NDArray[np.unsignedinteger]
@@ -113,13 +117,14 @@ def read_run(path: Path) -> Iterator[tuple[bytes, int]]:
             yield from zip(fields[::2], map(int, fields[1::2]))
 
 
-def merge(runs: list[Path]) -> Iterator[tuple[bytes, int]]:
-    """The words of all runs in order, each once with the sum of its counts."""
+def merge(runs: list[Path], scratch: Path) -> Iterator[tuple[bytes, int]]:
+    """The words of all runs in order, each once with the sum of its counts; `scratch` is a folder for runs between."""
     while len(runs) > FAN:
         first, runs = runs[:FAN], runs[FAN:]
-        merged = first[0].with_suffix(".merged" + first[0].suffix)
-        write_run(merged, merge(first))
-        runs.append(merged)
+        handle, name = tempfile.mkstemp(".run", dir=scratch)
+        os.close(handle)
+        write_run(Path(name), merge(first, scratch))
+        runs.append(Path(name))
     if len(runs) == 1:
         yield from read_run(runs[0])
         return
@@ -140,11 +145,15 @@ class Translator:
 
     def __init__(self, scratch: Path, vocabulary: Vocabulary) -> None:
         self.scratch, self.vocabulary = scratch, vocabulary
-        self.files = {path.stem: path.open("rb") for path in scratch.glob("*.numbers")}
+        self.files: dict[str, IO[bytes]] = {}
         self.tables: dict[str, tuple[int, Ids]] = {}
 
     def ids(self, placed: Placed) -> Ids:
         """The ids of the next block of a worker: blocks must come in the order in which it got them."""
+        if placed.worker not in self.files:
+            if len(self.files) == OPEN:
+                self.close()
+            self.files[placed.worker] = (self.scratch / f"{placed.worker}.numbers").open("rb")
         numbers = np.frombuffer(self.files[placed.worker].read(placed.bytes), np.uint32)
         if placed.worker not in self.tables or self.tables[placed.worker][0] != placed.segment:
             self.tables[placed.worker] = placed.segment, self._table(placed.worker, placed.segment)
@@ -158,3 +167,4 @@ class Translator:
     def close(self) -> None:
         for file in self.files.values():
             file.close()
+        self.files, self.tables = {}, {}

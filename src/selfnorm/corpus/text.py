@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from selfnorm.files import open_packed
 from selfnorm.vocabulary import BOM
@@ -40,13 +41,15 @@ class Block:
     read: int  # bytes of the (packed) file read so far
 
 
-def blocks(path: Path, size: int = BLOCK) -> Iterator[Block]:
-    """The whole text; a last line without its end gets one."""
+def blocks(path: Path, size: int = BLOCK, begin: int = 0, end: int | None = None) -> Iterator[Block]:
+    """The whole text, or that from one line's start to another's; a last line without its end gets one."""
     with path.open("rb") as raw, open_packed(path, raw) as file, _unpacking(path):
-        rest = file.read(len(BOM))
+        if begin:
+            file.seek(begin)
+        rest = b"" if begin else file.read(len(BOM) if end is None else min(len(BOM), end))
         rest = b" " * len(BOM) if rest == BOM else rest  # blanks keep the offsets right
-        offset, fresh, whole = 0, True, True
-        while data := file.read(size):
+        offset, fresh, whole = begin, True, True
+        while data := file.read(size if end is None else max(0, min(size, end - offset - len(rest)))):
             data = rest + data
             cut = _cut(data)
             rest = data[cut:]
@@ -61,6 +64,29 @@ def blocks(path: Path, size: int = BLOCK) -> Iterator[Block]:
             rest, whole = rest + b"\n", True
         if rest or not whole:
             yield Block(rest or b"\n", fresh, offset, raw.tell())
+
+
+def cuts(path: Path, size: int) -> list[tuple[int, int | None]]:
+    """A text in pieces of about `size` bytes for `blocks`, each from a line's start to another's; packed, in one."""
+    total = path.stat().st_size
+    if path.suffix in (".gz", ".bz2") or total <= size:
+        return [(0, None)]
+    starts = [0]
+    with path.open("rb") as file:
+        for place in range(size, total, size):
+            if place > starts[-1]:
+                starts.append(_line_start(file, place, total))
+    bounds = [start for start in dict.fromkeys(starts) if start < total]
+    return list(zip(bounds, [*bounds[1:], None]))
+
+
+def _line_start(file: IO[bytes], place: int, total: int) -> int:
+    """The first start of a line from this place on, or the end of the file."""
+    file.seek(place - 1)
+    while data := file.read(BLOCK):
+        if (found := data.find(b"\n")) >= 0:
+            return file.tell() - len(data) + found + 1
+    return total
 
 
 def _cut(data: bytes) -> int:

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 
+import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
@@ -10,10 +11,12 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from selfnorm.distributed.world import World
 
 
-def spread_layers(world: World, model: nn.Module, layers: Sequence[nn.Module], device: str) -> list[nn.Parameter]:
+def spread_layers(
+    world: World, model: nn.Module, layers: Sequence[nn.Module], device: torch.device
+) -> list[nn.Parameter]:
     """Each rank keeps its part of every weight of `layers`; they are whole only while they work. Returns the parts."""
     warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)  # nobody writes to it
-    mesh = init_device_mesh(device, (world.size,))
+    mesh = init_device_mesh(device.type, (world.size,))
     inside = {id(each) for layer in layers for each in layer.parameters()}
     others = {each for each in model.parameters() if id(each) not in inside}
     for module in (*layers, model):  # the model last: it fetches a layer ahead of its turn

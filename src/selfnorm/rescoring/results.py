@@ -20,6 +20,9 @@ from selfnorm.vocabulary import END
 
 Words = tuple[str, ...]
 
+LISTS, KALDI, LATTICES = "nbest.jsonl.gz", "lat.1.gz", "lattices"  # the last is a folder
+TIMES = "hypotheses.ctm"
+
 
 @dataclass(frozen=True)
 class Result:
@@ -104,9 +107,9 @@ def write_words(folder: Path, results: Sequence[Result]) -> None:
     write_trn(folder / "hypotheses.trn", words)
     timed = [row for result in results for row in result.spoken or ()]
     if timed:
-        write_ctm(folder / "hypotheses.ctm", timed)
+        write_ctm(folder / TIMES, timed)
     else:  # no times of an earlier run beside the words of this one
-        (folder / "hypotheses.ctm").unlink(missing_ok=True)
+        (folder / TIMES).unlink(missing_ok=True)
 
 
 Write = Callable[[Lattice | NBest, Rescored, Setting], None]
@@ -129,7 +132,7 @@ def writing(folder: Path, kind: str | None, n: int, words: Path | None) -> Itera
             return archives[name]
 
         def lists() -> Callable[..., None]:
-            return archive("nbest", lambda: nbest.writer(folder / "nbest.jsonl.gz"))
+            return archive("nbest", lambda: nbest.writer(folder / LISTS))
 
         def write(given: Lattice | NBest, rescored: Rescored, setting: Setting) -> None:
             if isinstance(given, NBest):
@@ -141,9 +144,9 @@ def writing(folder: Path, kind: str | None, n: int, words: Path | None) -> Itera
                 return
             lattice = rescored.expanded(setting) if kind == "expanded" else rescored.replaced(setting)
             if "kind" in given.header:
-                archive("kaldi", lambda: kaldi.writer(folder / "lat.1.gz", words))(_as_kaldi(lattice, given))
+                archive("kaldi", lambda: kaldi.writer(folder / KALDI, words))(_as_kaldi(lattice, given))
             else:
-                archive("htk", lambda: _files(folder / "lattices"))(lattice)
+                archive("htk", lambda: _files(folder / LATTICES))(lattice)
 
         yield write
 

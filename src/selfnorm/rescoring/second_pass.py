@@ -21,6 +21,7 @@ References = Mapping[str, tuple[str, ...]]
 Progress = Callable[[int], None]  # told how many utterances are done
 
 SCALES = "scales.json"
+NOTHING = "there is no utterance to rescore; give lattices or lists that can be read"
 
 
 @dataclass
@@ -113,22 +114,22 @@ def second_pass(
     shares = Shares()
     with _writer(output) as write:
         if folds is None:
-            for given, rescored in shares.of(_pairs(items, rescorer, speaker)):
+            for given, rescored in shares.of(pairs_of(items, rescorer, speaker)):
                 write(given, rescored, setting)
                 results.append(decide(rescored, setting, risk, start))
                 progress(len(results))
         else:
             pairs = []
-            for pair in shares.of(_pairs(items, rescorer, speaker)):
+            for pair in shares.of(pairs_of(items, rescorer, speaker)):
                 pairs.append(pair)
                 progress(len(pairs))
-            lists = Lists.of(*_with_references([each for _, each in pairs], references), rescorer.setting)
+            lists = Lists.of(*with_references([each for _, each in pairs], references), rescorer.setting)
             setting, settings, fold = cross_validate(lists, folds)
             for (given, rescored), n in zip(pairs, fold):
                 write(given, rescored, settings[n])
                 results.append(decide(rescored, settings[n], risk, start))
         if not results:
-            raise ValueError("there is no utterance to rescore; give lattices or lists that can be read")
+            raise ValueError(NOTHING)
     outcome = Outcome(results, setting, settings, time.perf_counter() - begin, shares.unknown)
     if output is not None:
         write_words(output.folder, results)
@@ -138,7 +139,7 @@ def second_pass(
 
 def tuned(rescorer: Rescorer, items: Iterable[Given], references: References) -> Setting:
     """The setting with the fewest expected errors on development data."""
-    return tune(Lists.of(*_with_references(list(rescorer.rescore(items)), references), rescorer.setting))
+    return tune(Lists.of(*with_references(list(rescorer.rescore(items)), references), rescorer.setting))
 
 
 def save_scales(path: Path, outcome: Outcome) -> None:
@@ -162,7 +163,7 @@ def load_scales(path: Path) -> Setting:
         ) from None
 
 
-def _pairs(
+def pairs_of(
     items: Iterable[Given], rescorer: Rescorer, speaker: Callable[[str], str] | None
 ) -> Iterator[tuple[Given, Rescored]]:
     waiting: dict[str, Given] = {}
@@ -190,15 +191,20 @@ def _writer(output: Output | None) -> Any:
     return writing(output.folder, output.lattices, output.nbest, output.words)
 
 
-def _with_references(
+def with_references(
     rescored: Sequence[Rescored], references: References | None
 ) -> tuple[Sequence[Rescored], References]:
-    if not rescored:
+    return rescored, check_references([each.lattice.utterance for each in rescored], references)
+
+
+def check_references(utterances: Sequence[str], references: References | None) -> References:
+    """The references, one for each utterance that is to be tuned on."""
+    if not utterances:
         raise ValueError("there is no utterance to tune on; give lattices or lists that can be read")
-    missing = [each.lattice.utterance for each in rescored if each.lattice.utterance not in (references or {})]
+    missing = [name for name in utterances if name not in (references or {})]
     if references is None or missing:
         raise ValueError(
             f"scales are tuned on utterances whose words are known, and {len(missing)} have no reference, "
             f"{missing[0]} the first; give one for each"
         )
-    return rescored, references
+    return references

@@ -101,6 +101,25 @@ class Lists:
         return (*names, "word_penalty")
 
 
+def joined(parts: Sequence[Lists]) -> Lists:
+    """The lists of utterances that follow one another, as if made of all at once."""
+    paths = np.cumsum([0, *(len(part.steady) for part in parts)])
+    words = np.cumsum([0, *(max((len(told.score) for told in part.scores.values()), default=0) for part in parts)])
+    return replace(
+        parts[0],
+        utterances=tuple(name for part in parts for name in part.utterances),
+        first=np.concatenate([[0], *(part.first[1:] + shift for part, shift in zip(parts, paths))]),
+        steady=np.concatenate([part.steady for part in parts]),
+        lm=np.concatenate([part.lm for part in parts]),
+        length=np.concatenate([part.length for part in parts]),
+        errors=np.concatenate([part.errors for part in parts]),
+        begin=np.concatenate([part.begin + shift for part, shift in zip(parts, words)]),
+        scores={
+            name: Told(*map(np.concatenate, zip(*(part.scores[name] for part in parts)))) for name in parts[0].scores
+        },
+    )
+
+
 def _paths(rescored: Rescored, setting: Setting) -> Iterator[tuple[int, ...]]:
     """The best paths with much, with some and without the new scores, each once."""
     seen: set[tuple[int, ...]] = set()

@@ -205,7 +205,7 @@ def _spread_tables(world: World, model: Model, criterion: Criterion, tables: lis
 def _spread_layers(world: World, model: Model, settings: Settings) -> list[nn.Parameter]:
     if not model.layers:
         raise ValueError("training.spread_layers is for the layers of a Transformer; leave it out for this model")
-    return spread_layers(world, model, model.layers, settings.place.type)
+    return spread_layers(world, model, model.layers, settings.place)
 
 
 def _touched(model: Model, tables: list[nn.Parameter]) -> tuple[list[nn.Parameter], list[nn.Parameter]]:

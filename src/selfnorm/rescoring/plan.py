@@ -1,0 +1,155 @@
+"""What there is to rescore, file by file, and the parts that it is cut into for several processes.
+
+A part is exactly what one process would work on together (`grouped`): the last digits of a network's scores depend on
+what stands in a batch beside them, and so they come out the same, whoever does which part.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from selfnorm import lattices as formats
+from selfnorm.lattices.broken import Broken
+from selfnorm.lattices.lattice import Lattice
+from selfnorm.lattices.nbest import NBest
+
+Given = Lattice | NBest
+Read = Callable[[Path], Iterator[Given | Broken]]  # of one file
+
+FILES, BYTES = 32, 1 << 22  # of what is looked through in one step
+
+LIST, HTK, TEXT, BINARY = "list", "htk", "text", "binary"  # the last two are Kaldi's
+
+
+class Row(NamedTuple):
+    """What is known of an utterance before it is rescored."""
+
+    utterance: str
+    arcs: int = 0
+    kind: str = ""
+    notes: int = 0
+    note: str = ""  # the first
+    broken: str = ""  # a sentence
+
+    @classmethod
+    def of(cls, item: Given | Broken) -> "Row":
+        if isinstance(item, Broken):
+            return cls(item.utterance, broken=item.sentence)
+        return cls(item.utterance, item.arcs, _kind(item), len(item.notes), item.notes[0] if item.notes else "")
+
+
+def _kind(item: Given) -> str:
+    if isinstance(item, NBest):
+        return LIST
+    if "kind" not in item.header:
+        return HTK
+    return BINARY if item.header.get("binary") == "true" else TEXT
+
+
+class Place(NamedTuple):
+    file: int
+    number: int  # of the utterance in the file
+    utterance: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    parts: list[list[Place]]
+    broken: list[str]  # a sentence for each that cannot be read
+    arcs: int
+    notes: int
+    note: str
+    kaldi: dict[str, str]  # the first utterance of Kaldi's text, and of its binary archives
+
+
+def files_of(paths: Sequence[Path]) -> list[Path]:
+    """The files that `lattices.read` would read for these paths, in its order."""
+    found: list[Path] = []
+    for path in paths:
+        inside = [path]
+        if path.is_dir() and formats.recognise(path) is None:
+            inside = [each for each in sorted(path.iterdir()) if each.is_file() and each.name[0] != "." and _ours(each)]
+        if not inside or not path.exists():
+            formats.read([path])  # which says what is wrong
+        found += inside
+    return found
+
+
+def _ours(path: Path) -> bool:
+    try:
+        return formats.recognise(path) is not None
+    except ValueError:  # reported when it is read
+        return True
+
+
+def chunks(files: Sequence[Path]) -> list[range]:
+    """Files next to each other that are looked through in one step."""
+    found, first, size = [], 0, 0
+    for number, path in enumerate(files):
+        here = path.stat().st_size
+        if number > first and (number - first == FILES or size + here > BYTES):
+            found.append(range(first, number))
+            first, size = number, 0
+        size += here
+    return [*found, range(first, len(files))]
+
+
+def planned(rows: Iterable[Sequence[Row]], arcs: int) -> Plan:
+    """The parts, of at most so many arcs, unless one lattice has more; `rows` has those of each file."""
+    seen: set[str] = set()
+    broken: list[str] = []
+    good: list[tuple[Place, Row]] = []
+    for file, each_file in enumerate(rows):
+        for number, row in enumerate(each_file):
+            if row.broken:
+                broken.append(row.broken)
+            elif row.utterance in seen:
+                broken.append(f"{row.utterance}: a second utterance has this name; rename it or leave it out")
+            else:
+                seen.add(row.utterance)
+                good.append((Place(file, number, row.utterance), row))
+    parts: list[list[Place]] = []
+    count, last = 0, ""
+    for place, row in good:
+        if not parts or count + row.arcs > arcs or (row.kind == LIST) != (last == LIST):
+            parts.append([])
+            count = 0
+        parts[-1].append(place)
+        count, last = count + row.arcs, row.kind
+    kaldi: dict[str, str] = {}
+    for _, row in good:
+        if row.kind in (TEXT, BINARY):
+            kaldi.setdefault(row.kind, row.utterance)
+    noted = [row for _, row in good if row.notes]
+    return Plan(
+        parts,
+        broken,
+        sum(row.arcs for _, row in good),
+        sum(row.notes for row in noted),
+        f"{noted[0].utterance}: {noted[0].note}" if noted else "",
+        kaldi,
+    )
+
+
+class Reader:
+    """Reads the utterances of one part after another, on from where the last one ended if it can."""
+
+    def __init__(self, files: Sequence[Path], read: Read) -> None:
+        self.files, self.read = files, read
+        self.file, self.next = -1, 0
+        self.items: Iterator[Given | Broken] = iter(())
+
+    def part(self, places: Sequence[Place]) -> Iterator[Given]:
+        for place in places:
+            if place.file != self.file or place.number < self.next:
+                self.file, self.next, self.items = place.file, 0, self.read(self.files[place.file])
+            item = next(islice(self.items, place.number - self.next, None), None)
+            self.next = place.number + 1
+            if item is None or isinstance(item, Broken) or item.utterance != place.utterance:
+                raise ValueError(
+                    f"{self.files[place.file]}: changed while it was rescored, {place.utterance} is not where it was; "
+                    "begin anew with files that stay as they are"
+                )
+            yield item
