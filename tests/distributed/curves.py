@@ -30,6 +30,9 @@ def every_kind(data: Path) -> dict[str, Recipe]:
         momentum = CASES[criterion].get("optimizer", {}).get("momentum")
         for sparse in (False, True) if not momentum else (False,):
             made[f"{criterion}, {'rows' if sparse else 'dense'}"] = calm(data, criterion, model={"sparse": sparse})
+        if criterion == "mode2":  # one draw for all, with stand-ins
+            shared = Table("excluding", {"k": 20, "groups": 2, "sharing": "batch"})
+            made["mode2, shared"] = replace(calm(data, "mode2", model={"sparse": True}), sampler=shared)
         if criterion not in ("ce", "bce", "ce_vr"):
             made[f"{criterion}, spread tables"] = calm(data, criterion, {"spread_tables": True}, {"sparse": True})
         if CASES[criterion]["model"]["name"] == "transformer":

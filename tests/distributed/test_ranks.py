@@ -13,6 +13,7 @@ from trials import outcome, recipe
 
 from selfnorm import training
 from selfnorm.corpus.batches import Sentences, Streams
+from selfnorm.corpus.prepare import prepare
 from selfnorm.corpus.store import Data
 from selfnorm.distributed.exchange import Exchange
 from selfnorm.recipe import Table
@@ -20,7 +21,14 @@ from selfnorm.training.signals import Interrupted
 from selfnorm.training.trainer import Trainer
 
 HANDFUL = {  # of the matrix that `make torture` runs whole: most criteria, each model, each kind of gradient
-    2: ("mode3, rows", "mode2, rows", "sampled_softmax, spread tables", "nce, spread layers", "ce, dense", "is, rows"),
+    2: (
+        "mode3, rows",
+        "mode2, shared",
+        "sampled_softmax, spread tables",
+        "nce, spread layers",
+        "ce, dense",
+        "is, rows",
+    ),
     4: ("mode3, spread tables", "ce_vr, rows", "mode2, dense", "bce, spread layers", "linear, dense"),
 }
 
@@ -59,7 +67,8 @@ def test_the_loss_curve_is_that_of_one_process(data, tmp_path, size):
 def test_ranks_without_a_sequence_take_part(data, tmp_path):
     """Batches of one to four sentences on three ranks: one or two of them have nothing to add."""
     few = {"batches": Table(None, {"positions": 16, "max_length": 16})}
-    recipes = {"mode3": replace(calm(data, "mode3"), **few), "nce": replace(calm(data, "nce"), **few)}
+    recipes = {name: replace(calm(data, name), **few) for name in ("mode3", "nce")}
+    recipes["mode2"] = replace(calm(data, "mode2", {"spread_tables": True}, {"sparse": True}), **few)
     for name, made in recipes.items():
         training.train(made, tmp_path / f"{name}, 1")
     train_on(3, recipes, tmp_path)
@@ -157,6 +166,24 @@ def test_what_ranks_must_agree_on(data, tmp_path):
     on_ranks(2, work)
 
 
+def test_ranks_agree_on_texts_and_on_the_model_to_start_from(data, tmp_path):
+    made = recipe(data, "mode3", steps=4)
+    for seed in (1, 2):
+        training.train(recipe(data, "mode3", steps=4, seed=seed), tmp_path / f"source-{seed}")
+    prepare([data.parent / "train.txt"], tmp_path / "less", 100, processes=1)
+    given = [made, replace(made, data=str(tmp_path / "less"))]
+
+    def work(world):
+        with pytest.raises(ValueError, match="another development text than"):
+            training.train(given[world.rank], tmp_path / "a", world=world)
+        with pytest.raises(ValueError, match="another starting model than"):
+            training.train(made, tmp_path / "b", source=tmp_path / f"source-{world.rank + 1}", world=world)
+        with pytest.raises(ValueError, match="another starting model than"):
+            training.train(made, tmp_path / "c", source=tmp_path / "source-1" if world.rank else None, world=world)
+
+    on_ranks(2, work)
+
+
 def test_what_cannot_be_spread(data, tmp_path):
     def work(world):
         with pytest.raises(ValueError, match="spread_tables is for sampled criteria with row-sparse tables"):
@@ -168,6 +195,16 @@ def test_what_cannot_be_spread(data, tmp_path):
             training.train(replace(calm(data, "ce"), batches=streams), tmp_path / "c", world=world)
 
     on_ranks(2, work)
+
+
+@pytest.mark.parametrize("name", ["ce", "mode2"])
+def test_streams_go_on_in_any_number_of_ranks(data, tmp_path, name):
+    """Each rank carries the state of its own streams; a checkpoint has all of them."""
+    made = calm(data, name)
+    training.train(made, tmp_path / f"{name}, 1")
+    for size, end in ((2, 21), (3, 47), (1, 60), (4, 100)):
+        on_ranks(size, lambda world, end=end: until(end, made, tmp_path / f"{name}, 4", world))
+    assert max(farthest({name: made}, tmp_path, 4).values()) < 1e-5
 
 
 def test_a_run_goes_on_spread_and_unspread(data, tmp_path):

@@ -7,11 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from launches import Ensemble, Launch
 from trials import recipe
 
+from selfnorm.checkpoint import Checkpoints
 from selfnorm.distributed.supervisor import Machines
 from selfnorm.recipe import to_toml
 
@@ -97,7 +99,40 @@ def test_a_missing_peer_is_one_sentence(data, tmp_path, port):
     alone = by_hand(tmp_path, recipe(data, "mode3"), port, 1, SELFNORM_JOIN="2")
     (sentence,) = sentences(alone.communicate(timeout=120)[1])
     assert sentence.startswith(f"selfnorm: process 1 of 2 did not reach the others at 127.0.0.1:{port} within 2 s")
-    assert alone.returncode == 3
+    assert alone.returncode == 75
+
+
+def test_a_missing_machine_is_one_sentence(data, tmp_path, port, monkeypatch):
+    monkeypatch.setenv("SELFNORM_JOIN", "2")
+    status, said = launched(tmp_path, recipe(data, "mode3"), "--nodes=2", f"--address=127.0.0.1:{port}")
+    (sentence,) = sentences(said)
+    assert sentence.startswith("the processes could not be started together (")
+    assert status == 75
+
+
+def test_a_stop_while_a_machine_is_waited_for(data, tmp_path, port):
+    path = tmp_path / "recipe.toml"
+    path.write_text(to_toml(recipe(data, "mode3")))
+    launch = Launch(path, tmp_path / "run", 1, "--nodes=2", "--node=1", f"--address=127.0.0.1:{port}")
+    time.sleep(4)
+    launch.process.send_signal(signal.SIGINT)
+    status, said = launch.end(60)
+    assert (status, sentences(said)) == (128 + signal.SIGINT, ["stopped by SIGINT before the training began"])
+
+
+def test_a_signal_to_everybody_saves_all(data, tmp_path):
+    """As `pkill` or the shutdown of a machine sends it: supervisor, torchrun and every rank get it at once."""
+    path = tmp_path / "recipe.toml"
+    path.write_text(to_toml(recipe(data, "mode3", steps=2000, save_every=1900, log_every=4)))
+    launch = Launch(path, tmp_path / "run", 2)
+    assert launch.wait_for_progress(2)
+    for process in (launch.process.pid, *launch.ranks().values()):
+        os.kill(process, signal.SIGTERM)
+    status, said = launch.end()
+    (sentence,) = sentences(said)
+    assert "stopped by SIGTERM at step" in sentence
+    assert status == 128 + signal.SIGTERM
+    assert Checkpoints(tmp_path / "run/checkpoints").latest().step > 0
 
 
 def test_machines_are_checked():

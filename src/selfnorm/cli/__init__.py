@@ -10,7 +10,7 @@ from selfnorm.cli.demo import demo
 from selfnorm.cli.evaluate import evaluate
 from selfnorm.cli.lattice import lattice
 from selfnorm.cli.ngram import ManyThresholds, ngram
-from selfnorm.cli.options import tell_once
+from selfnorm.cli.options import LOST, tell_once
 from selfnorm.cli.prepare import prepare
 from selfnorm.cli.reproduce import reproduce
 from selfnorm.cli.rescore import rescore
@@ -47,13 +47,11 @@ def main() -> None:
 
 
 def _status(error: Exception) -> int:
-    """3 when it was the machine that failed, not the input: a full or broken disk, a process that died."""
+    """3 when the machine failed, not the input: a full or broken disk, a process that died; LOST when others did."""
     broken = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM)
-    ours = (
-        isinstance(error, ChildProcessError | ConnectionError)
-        or getattr(error, "errno", None) in broken
-        or _of_writing(error)
-    )
+    if isinstance(error, ConnectionError):
+        return LOST
+    ours = isinstance(error, ChildProcessError) or getattr(error, "errno", None) in broken or _of_writing(error)
     return 3 if ours else 2
 
 

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+LOST = 75  # exit status: it may well work the next time
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
@@ -56,10 +58,12 @@ def read_text(path: Path, keep_empty: bool) -> list[list[str]]:
 
 def tell_once(sentence: str, unless_watched: bool = False) -> None:
     """Tell, unless another process of the same training has told what went wrong, or a supervisor will."""
-    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
-        from selfnorm.distributed.heartbeat import BEATS
+    from selfnorm.distributed.heartbeat import BEATS, told
+
+    if os.environ.get("WORLD_SIZE", "1").isdigit() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         from selfnorm.distributed.world import first_to_tell
 
         if (unless_watched and BEATS in os.environ) or not first_to_tell():
             return
     tell(sentence)
+    told()

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfnorm.cli.options import Debug, Json, print_json, tell, tell_once
+from selfnorm.cli.options import LOST, Debug, Json, print_json, tell, tell_once
 
 if TYPE_CHECKING:
     from selfnorm.evaluation import Evaluation
     from selfnorm.training import Metrics, Watcher
 
 
-LOST = 75  # exit status: it may well work the next time
 SEVERAL = "Several processes"
 
 
@@ -59,7 +58,7 @@ def train(
     selfnorm train recipe.toml runs/books --processes 8 --restarts 3
     """
     from selfnorm import recipe as recipes
-    from selfnorm.distributed.heartbeat import beat
+    from selfnorm.distributed import heartbeat
 
     chosen = recipes.load(recipe, set_ or [])  # before PyTorch: a typing mistake is told at once
     if processes is not None or restarts or nodes > 1:
@@ -69,13 +68,13 @@ def train(
         more = [f"--set={each}" for each in set_ or []] + ([f"--from={source}"] if source else [])
         more += ["--json"] * json + ["--debug"] * debug
         raise typer.Exit(supervise(["selfnorm", "train", str(recipe), str(run), *more], machines, restarts, tell))
-    beat()
+    heartbeat.beat()
     if "WORLD_SIZE" in os.environ:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # pages of C++ about what we say in a sentence
     from torch import OutOfMemoryError
 
     from selfnorm import training
-    from selfnorm.distributed.world import World, lost
+    from selfnorm.distributed.world import World, lost, of_others, short
 
     world = World.join(str(chosen.training.options.get("device", "auto")))
     try:
@@ -84,9 +83,12 @@ def train(
         world.leave()
     except training.Interrupted as interrupted:
         command = ["selfnorm", "train", str(run / "recipe.toml"), str(run)]
-        command += [] if world.alone else [f"--processes={os.environ.get('LOCAL_WORLD_SIZE', world.size)}"]
+        command += [] if world.alone else [f"--processes={world.size}"]
+        here = world.size == int(os.environ.get("LOCAL_WORLD_SIZE", world.size))
+        how = f"go on with: {shlex.join(command)}" if here else "start the same command again, on every machine"
         if world.first:
-            tell(f"selfnorm: {interrupted}; go on with: {shlex.join(command)}")
+            tell(f"selfnorm: {interrupted}; {how}")
+        heartbeat.told()
         world.leave()
         raise typer.Exit(128 + interrupted.number) from None
     except training.Stopped as stopped:
@@ -103,12 +105,13 @@ def train(
         tell_once(f"selfnorm: {what}")
         raise typer.Exit(3) from None
     except RuntimeError as error:
-        if debug or world.alone or not lost(error):
+        if debug or world.alone or not of_others(error):
             raise
+        what = "has lost another one" if lost(error) else "could not exchange with the others"
         tell_once(
-            f"selfnorm: process {world.rank} of {world.size} has lost another one; "
+            f"selfnorm: process {world.rank} of {world.size} {what} ({short(error)}); "
             "start the same command again, on every machine, to go on from the last checkpoint",
-            unless_watched=True,
+            unless_watched=lost(error),
         )
         raise typer.Exit(LOST) from None
     if not world.first:

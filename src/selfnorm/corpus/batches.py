@@ -249,7 +249,7 @@ def _bounds(rising: Integers, positions: int, sequences: int | None) -> Integers
 
 def _share(length: Integers, rank: int, ranks: int) -> tuple[slice, Share]:
     """The sequences of a rank among those of a batch."""
-    cuts = [-(-len(length) * each // ranks) for each in range(ranks + 1)]  # if any has none, it is not the first
+    cuts = [-(-len(length) * each // ranks) for each in range(ranks + 1)]  # of sentences the first rank has one
     share = Share(cuts[rank], len(length), int(length[: cuts[rank]].sum()), int(length.sum()))
     return slice(cuts[rank], cuts[rank + 1]), share
 

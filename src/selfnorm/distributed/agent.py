@@ -2,11 +2,10 @@
 
     python -m selfnorm.distributed.agent END [torchrun's arguments] -m selfnorm train …
 
-The file END tells which rank ended first and how; see supervisor.py.
+The file END tells why in words, if no process has; see supervisor.py.
 """
 
 import ctypes
-import json
 import logging
 import signal
 import sys
@@ -22,14 +21,20 @@ def main() -> int:
     from torch.distributed.run import parse_args, run
 
     logging.disable(logging.CRITICAL)
+    end = Path(sys.argv[1])
     try:
         run(parse_args(sys.argv[2:]))
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
-        Path(sys.argv[1]).write_text(json.dumps({"rank": rank, "status": failure.exitcode}))
-        return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
+        if failure.exitcode > 0:
+            return failure.exitcode
+        end.write_text(f"process {rank} was ended by {signal.Signals(-failure.exitcode).name}")
+        return 128 - failure.exitcode
     except SignalException as error:
         return 128 + error.sigval
+    except (RuntimeError, OSError) as error:  # the machines did not meet
+        end.write_text(f"the processes could not be started together ({str(error).splitlines()[0][:120]})")
+        return 75
     return 0
 
 

@@ -234,7 +234,7 @@ def _merged(table: Tensor, ids: Tensor, block: Tensor, others: Tensor) -> Tensor
         return table.new_zeros(len(block) + len(others), *table.shape[1:])
     rows = torch.cat([piece.rows().float() for piece in expect(table)])
     place, known = _found(ids, block)
-    beside, _ = _found(ids, others)
+    beside, there = _found(ids, others)
     nowhere = len(block) + len(others)
-    place = torch.where(known, place, len(block) + beside).where(ids != NOWHERE, nowhere)
+    place = torch.where(known, place, len(block) + beside).where((known | there) & (ids != NOWHERE), nowhere)
     return rows.new_zeros(nowhere + 1, *table.shape[1:]).index_add_(0, place, rows)[:-1]

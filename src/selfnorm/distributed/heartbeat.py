@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 BEATS = "SELFNORM_BEATS"  # the folder for these files, given by who watches
+TOLD = "told"  # the file that is there when the user was told why a process ended
 EVERY = 2.0  # seconds
 
 
@@ -33,6 +34,13 @@ def beat() -> None:
     thread = threading.Thread(target=work, name="heartbeat", daemon=True)
     thread.start()
     atexit.register(end)
+
+
+def told() -> None:
+    """The user knows why we end."""
+    if BEATS in os.environ:
+        with suppress(OSError):
+            (Path(os.environ[BEATS]) / TOLD).touch()
 
 
 def beats(folder: Path) -> dict[int, tuple[int, int]]:

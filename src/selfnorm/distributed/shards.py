@@ -99,6 +99,8 @@ class _Fetched(torch.autograd.Function):
 def spread(world: World, owner: nn.Module, name: str) -> nn.Parameter:
     """Leave this rank its rows of `owner.name`, for good."""
     table: nn.Parameter = getattr(owner, name)
+    if len(table) < world.size:
+        raise ValueError(f"{len(table)} words cannot be spread over {world.size} processes; leave spread_tables out")
     shards = Shards(world, len(table))
     part = nn.Parameter(shards.mine(table.detach()))
     part.shards = shards  # type: ignore[attr-defined]
@@ -110,7 +112,7 @@ def compact(layer: Layer, targets: Tensor, sample: Sample) -> tuple[Layer, Tenso
     """The rows that the sample and the targets name as a layer of their own, numbered in the order of their ids."""
     ids = torch.cat([sample.ids.reshape(-1), targets]).unique()
     low = None if sample.low is None else torch.searchsorted(ids, sample.low)
-    numbered = replace(sample, ids=torch.searchsorted(ids, sample.ids), low=low)
+    numbered = replace(sample, ids=torch.searchsorted(ids, sample.ids.contiguous()), low=low)
     weight, bias = layer.rows(ids)
     return Layer(weight, bias, impl=layer.impl), torch.searchsorted(ids, targets), numbered
 

@@ -5,7 +5,6 @@ met before. So every attempt here is a new torchrun. A process that dies ends th
 is known by its heartbeat, and the attempt is ended for it.
 """
 
-import json
 import os
 import signal
 import socket
@@ -18,13 +17,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from selfnorm.distributed.heartbeat import BEATS, beats
+from selfnorm.distributed.heartbeat import BEATS, TOLD, beats
 
+JOIN = 300.0  # seconds in which all machines must have come; SELFNORM_JOIN changes it
 FROZEN = 30.0  # seconds without a heartbeat; SELFNORM_FROZEN changes it
 LOOK = 0.2  # seconds between two looks
 MERCY = 15.0  # seconds that processes have to end by themselves when one is lost: those that live may have to say why
+AWHILE = 3.0  # seconds after a signal in which processes may appear that it can be passed on to
 MENDED = (2, 3)  # exit statuses after which a person has to do something first: wrong input, a full disk, no memory
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+STOPPED = tuple(128 + number for number in SIGNALS)  # exit statuses of who was told to end, here or on another machine
 
 
 @dataclass(frozen=True)
@@ -50,61 +52,67 @@ class Machines:
         """torchrun's."""
         host, _, port = (self.address or f"127.0.0.1:{_free_port()}").rpartition(":")
         counts = [f"--nproc-per-node={self.processes}", f"--nnodes={self.nodes}", f"--node-rank={self.node}"]
-        return [*counts, f"--master-addr={host}", f"--master-port={port}"]
+        seconds = round(float(os.environ.get("SELFNORM_JOIN", JOIN)))
+        return [*counts, f"--rdzv-conf=timeout={seconds}", f"--master-addr={host}", f"--master-port={port}"]
 
 
 @dataclass(frozen=True)
 class End:
-    """How an attempt ended: an exit status, and why in words when that was no process's own will."""
+    """How an attempt ended: an exit status, why in words when no process could tell, and whether one has told."""
 
     status: int
-    why: str | None = None
+    why: str | None
+    told: bool
 
 
 def supervise(command: Sequence[str], machines: Machines, restarts: int, say: Callable[[str], None]) -> int:
     """Run `python -m COMMAND` in all processes until it ends well, is stopped, or `restarts` are used up."""
+    if not Path("/proc").is_dir():
+        raise ValueError("--processes and --restarts need Linux; use torchrun here: torchrun ... -m selfnorm train ...")
     with _forwarded() as passed_on:
         for attempt in range(restarts + 1):
             end = _attempt(command, machines, passed_on)
-            if end.status == 0 or passed_on or end.status in MENDED:
-                if passed_on and end.why:  # it came so early that no process could note it
-                    say(f"stopped by {signal.Signals(passed_on[0]).name} before the training began")
+            if passed_on and end.status and not end.told:  # it came so early that no process could note it
+                say(f"stopped by {signal.Signals(passed_on[0]).name} before the training began")
+            if end.status == 0 or passed_on or end.status in MENDED or (end.status in STOPPED and not end.why):
                 break
             why = end.why or f"a process ended with exit status {end.status}"
             if attempt < restarts:
                 say(f"{why}; starting again from the last checkpoint, {attempt + 1} of {restarts} times")
-            elif restarts or end.why:
+            elif restarts or not end.told:
                 say(f"{why}; start the same command again to go on from the last checkpoint")
-    return end.status
+    return 128 + passed_on[0] if passed_on and end.status else end.status
 
 
 def _attempt(command: Sequence[str], machines: Machines, passed_on: list[int]) -> End:
     with tempfile.TemporaryDirectory(prefix="selfnorm-") as folder:
-        watched, told = Path(folder) / "beats", Path(folder) / "end"
+        watched, words = Path(folder) / "beats", Path(folder) / "end"
         watched.mkdir()
         threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 1) // machines.processes))
         environment = {**os.environ, BEATS: str(watched), "OMP_NUM_THREADS": threads}
-        agent = [sys.executable, "-m", "selfnorm.distributed.agent", str(told), *machines.arguments()]
+        environment.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # pages of C++ about what is said in a sentence
+        agent = [sys.executable, "-m", "selfnorm.distributed.agent", str(words), *machines.arguments()]
         torchrun = subprocess.Popen([*agent, "-m", *command], env=environment, start_new_session=True)
         try:
             why = _watch(torchrun, watched, passed_on)
         finally:
             _end_all(torchrun, str(watched))
-        if why is None and told.exists():
-            why = _words(**json.loads(told.read_text()))
-        return End(torchrun.returncode if why is None or torchrun.returncode > 0 else 128 + signal.SIGKILL, why)
-
-
-def _words(rank: int, status: int) -> str | None:
-    return f"process {rank} was ended by {signal.Signals(-status).name}" if status < 0 else None
+        if why is None and words.exists():
+            why = words.read_text()
+        status = torchrun.returncode
+        return End(status if status >= 0 else 128 - status, why, (watched / TOLD).exists())
 
 
 def _watch(torchrun: "subprocess.Popen[bytes]", folder: Path, passed_on: list[int]) -> str | None:
     """Until the attempt ends; who was frozen, if that is why. Signals that come meanwhile go to every rank, once."""
     seen: dict[int, tuple[tuple[int, int], float]] = {}
-    frozen, done = float(os.environ.get("SELFNORM_FROZEN", FROZEN)), 0
+    frozen, done, since = float(os.environ.get("SELFNORM_FROZEN", FROZEN)), 0, 0.0
     while torchrun.poll() is None:
         alive = beats(folder)
+        if not passed_on or alive:
+            since = time.monotonic()
+        elif time.monotonic() - since > AWHILE:
+            torchrun.terminate()
         for number in passed_on[done:] if alive else ():
             done += 1
             for process, _ in alive.values():
@@ -127,7 +135,8 @@ def _end_all(torchrun: "subprocess.Popen[bytes]", mark: str) -> None:
         until = time.monotonic() + MERCY
         while _members(mark) and time.monotonic() < until:
             time.sleep(LOOK)
-    while members := _members(mark):
+    until = time.monotonic() + MERCY  # the system may need a moment, and for some it never comes
+    while (members := _members(mark)) and time.monotonic() < until:
         for process in members:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
@@ -136,9 +145,7 @@ def _end_all(torchrun: "subprocess.Popen[bytes]", mark: str) -> None:
 
 
 def _members(mark: str) -> list[int]:
-    """The living processes whose environment names this attempt; where that cannot be read, the ranks."""
-    if not Path("/proc").is_dir():
-        return [process for process, _ in beats(Path(mark)).values() if _lives(process)]
+    """The living processes whose environment names this attempt."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -147,13 +154,6 @@ def _members(mark: str) -> list[int]:
                 if state != "Z" and f"{BEATS}={mark}".encode() in (entry / "environ").read_bytes():
                     found.append(int(entry.name))
     return found
-
-
-def _lives(process: int) -> bool:
-    with suppress(ProcessLookupError):
-        os.kill(process, 0)
-        return True
-    return False
 
 
 @contextmanager

@@ -41,20 +41,26 @@ class World:
         if size == 1:
             return cls()
         rank, local = _number("RANK"), _number("LOCAL_RANK", _number("RANK"))
+        host, port = os.environ.get("MASTER_ADDR", ""), _number("MASTER_PORT")
+        if not host:
+            raise ValueError(
+                "WORLD_SIZE is set, MASTER_ADDR is not; start several processes by --processes or torchrun"
+            )
         backend = _backend(device, local)
-        place = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
         seconds = float(os.environ.get("SELFNORM_JOIN", JOIN))
         try:
             store, _, _ = next(rendezvous("env://", rank, size, timeout=timedelta(seconds=seconds)))
             store.set_timeout(timedelta(seconds=seconds))
-            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_waiting())
+            waiting = timedelta(seconds=seconds)
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=waiting)
             dist.barrier()
+            dist.distributed_c10d._set_pg_timeout(_waiting(), dist.group.WORLD)
         except (RuntimeError, ValueError) as error:
             global unreached
             unreached = True
             raise ConnectionError(
-                f"process {rank} of {size} did not reach the others at {place} within {seconds:.0f} s "
-                f"({_short(error)}); start all of them, and let them reach this address"
+                f"process {rank} of {size} did not reach the others at {host}:{port} within {seconds:.0f} s "
+                f"({short(error)}); start all of them, and let them reach this address"
             ) from None
         return cls(rank, size)
 
@@ -104,10 +110,10 @@ class World:
     def agree(self, **things: object) -> None:
         """All ranks must have been given the same."""
         for rank, others in enumerate(self.all(things)):
-            if differing := [name.replace("_", " ") for name in things if others[name] != things[name]]:
+            if differing := [name.replace("_", " ") for name in things if others.get(name) != things[name]]:
                 raise ValueError(
                     f"process {rank} has another {' and another '.join(differing)} than process {self.rank}; "
-                    "give all processes the same recipe, data and version of selfnorm"
+                    "give all processes the same recipe, data, kind of machine and version of selfnorm"
                 )
 
     def total(self, mine: Tensor) -> Tensor:
@@ -159,13 +165,21 @@ def _keep(store: Any) -> None:
         time.sleep(0.05)
 
 
-def lost(error: RuntimeError) -> bool:
-    """Whether it says that another rank is gone."""
+def of_others(error: RuntimeError) -> bool:
+    """Whether it came up between the ranks."""
     return isinstance(error, dist.DistError) or "gloo" in str(error).lower() or "peer" in str(error)
+
+
+def lost(error: RuntimeError) -> bool:
+    """Whether it says no more than that another rank is gone."""
+    signs = ("closed by", "reset by", "onnection refused", "roken pipe", "imed out", "imeout")
+    return any(sign in str(error) for sign in signs)
 
 
 def _backend(device: str, local: int) -> str:
     """NCCL between GPUs, one for each process of this machine; gloo else."""
+    if ":" in device:
+        raise ValueError(f"training.device = {device!r} is one GPU; several processes take 'cuda', or 'cpu'")
     if device == "cpu" or not torch.cuda.is_available():
         return "gloo"
     count = torch.cuda.device_count()
@@ -187,5 +201,5 @@ def _waiting() -> timedelta:
     return timedelta(seconds=float(os.environ.get("SELFNORM_WAIT", WAIT)))
 
 
-def _short(error: Exception) -> str:
-    return str(error).splitlines()[0][:120]
+def short(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:120]

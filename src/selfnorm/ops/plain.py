@@ -173,7 +173,7 @@ def _by_parts(
             return reduce(run.logits(hidden, weight, bias, part), part, row)
 
         compute = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False) if again else block
-        length = max(1, most // run.numbers)
+        length = max(1, most // max(1, run.numbers))  # a rank without positions may have no row at all
         for start in range(run.first, run.last, length):
             part = slice(start, min(start + length, run.last))
             sums.append(compute(hidden[part], run.weight, run.bias, part, part if run.group is None else run.group))

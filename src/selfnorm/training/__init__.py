@@ -25,6 +25,7 @@ from selfnorm.vocabulary import Vocabulary
 
 __all__ = ["Interrupted", "Metrics", "Result", "Stopped", "Watcher", "train"]
 
+SAME = 5.0  # seconds in which a signal that comes again was sent to several processes, not twice
 Check = Callable[[int], None]  # told the step wherever the training may end; ends it by an exception
 
 
@@ -64,7 +65,9 @@ def train(
     watcher = watcher if watcher is not None and world.first else Watcher()
     parts = build(recipe, where, world)
     world.agree(version=__version__, recipe=to_toml(replace(recipe, data="")), **_data(parts))
-    with folder.ours(run) if world.first else nullcontext(), noted_signals() as noted:
+    world.agree(kind_of_device=parts.device.type, precision=parts.settings.half)
+    patience = 0.0 if world.alone else SAME
+    with folder.ours(run) if world.first else nullcontext(), noted_signals(patience) as noted:
 
         def check(step: int) -> None:
             if number := world.vote(noted.number or 0):
@@ -73,6 +76,8 @@ def train(
         trainer = Trainer(parts, run, watcher.say)
         with trainer.own_chance():
             _begin(trainer, source, watcher)
+            if not parts.in_step:
+                world.agree(starting_model=state.fingerprint(parts))
             if world.first:
                 vocabulary = (where / recipe.data / VOCABULARY).read_bytes()
                 runs.save_files(run, {RECIPE: to_toml(recipe).encode(), VOCABULARY: vocabulary})
@@ -81,11 +86,11 @@ def train(
     return Result(run, trainer.step, trainer.words, trainer.best, speed)
 
 
-def _data(parts: Parts) -> dict[str, str]:
+def _data(parts: Parts) -> dict[str, str | None]:
     """What the data are known by."""
     data = parts.data
-    valid = {} if data.valid is None else {"development_text": data.valid.about.sha256}
-    return {"vocabulary": data.vocabulary.digest, "training_text": data.train.about.sha256, **valid}
+    valid = None if data.valid is None else data.valid.about.sha256
+    return {"vocabulary": data.vocabulary.digest, "training_text": data.train.about.sha256, "development_text": valid}
 
 
 def _begin(trainer: Trainer, source: Path | None, watcher: Watcher) -> None:

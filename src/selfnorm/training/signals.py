@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,15 +25,21 @@ class Noted:
 
 
 @contextmanager
-def noted_signals() -> Iterator[Noted]:
-    """SIGTERM, SIGINT and SIGUSR1 are noted; the step under way is finished first. A second one ends at once."""
+def noted_signals(patience: float = 0.0) -> Iterator[Noted]:
+    """SIGTERM, SIGINT and SIGUSR1 are noted; the step under way is finished first. A second one ends at once.
+
+    Within `patience` seconds it does not: one of several processes is told by everybody who wants all of them to end.
+    """
     noted = Noted()
+    first = 0.0
 
     def note(number: int, frame: Any) -> None:
-        if noted.number is not None:
+        nonlocal first
+        if noted.number is None:
+            noted.number, first = number, time.monotonic()
+        elif time.monotonic() - first >= patience:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        noted.number = number
 
     if threading.current_thread() is not threading.main_thread():  # there, signals cannot be caught
         yield noted

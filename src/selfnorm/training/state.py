@@ -38,6 +38,11 @@ def weights(parts: "Parts") -> dict[str, Tensor]:
     return {name: whole(parameters.get(name, value), value) for name, value in parts.model.state_dict().items()}
 
 
+def fingerprint(parts: "Parts") -> list[int]:
+    """Of every parameter a number that is the same for the same bits, on whatever device."""
+    return [int(each.detach().view(torch.int32).sum()) for each in parts.model.parameters()]
+
+
 def tensors(trainer: "Trainer") -> dict[str, Tensor]:
     """Of all ranks; all take part, and the first has the result."""
     parts, world = trainer.parts, trainer.parts.world
@@ -100,14 +105,19 @@ def _sorted_out(trainer: "Trainer", whole_tensors: Iterator[tuple[str, Tensor]])
     entries = dict(parts.model.state_dict())
     parameters = dict(parts.model.named_parameters())
     places = parts.optimizer.places()
-    owners = {places[id(parameter)]: parameter for parameter in parameters.values()} | parameters
+    numbered = {} if parts.in_step else {places[id(parameter)]: parameter for parameter in parameters.values()}
+    owners = numbered | parameters  # older checkpoints have numbers for names
     for name, value in whole_tensors:
         kind, _, rest = name.partition(".")
         if kind == "model":
             entries[rest] = mine(parameters.get(rest, value), value)
         elif kind == "optimizer":
             name, _, key = rest.rpartition(".")
-            owner = owners[name]  # older checkpoints have its numbers for a name
+            if (owner := owners.get(name)) is None:
+                raise ValueError(
+                    f"{trainer.run}: its checkpoint is of an older version; go on for a step without spread_tables "
+                    "and spread_layers, then with them"
+                )
             of_optimizer[f"{places[id(owner)]}.{key}"] = mine(owner, value)
         else:
             kept[name] = value

@@ -73,6 +73,7 @@ class Trainer:
         self.unsaved = False
         self.best: Evaluation | None = None  # of the model that was kept
         self.state: Any = None  # of the model, carried along streams
+        self.drawn: Tensor | None = None  # the sum of the last ids that all ranks have in common
         # since the last line: steps, loss, clipped, skipped; and how many in a row were not finite. No host sync.
         self.counts = torch.zeros(5, device=parts.device)
 
@@ -145,6 +146,8 @@ class Trainer:
         sample: Any = None  # a criterion over the whole vocabulary takes none
         if parts.sampler is not None:
             sample = self.draw(batch)
+            if not parts.world.alone and sample.bounds is not None:
+                self.drawn = sample.ids.sum()
         layer, targets, drawn = parts.model.output.layer, batch.targets, parts.in_common(sample)
         if parts.spread:
             layer, targets, sample = compact(layer, targets, sample)
@@ -183,6 +186,7 @@ class Trainer:
             raise self.stopped(f"{row:.0f} steps in a row had a loss or gradient that is not finite")
         self.skipped += int(skipped)
         self.counts[:4] = 0
+        self.parts.world.agree(draw=None if self.drawn is None else int(self.drawn))
         some, targets = hidden.float(), batch.targets[: len(hidden)]
         if self.parts.spread:  # all ranks look at the same positions, each at its own rows
             some, targets = (each.to(device) for each in self.parts.world.of_first((some.cpu(), targets.cpu())))
