@@ -28,8 +28,8 @@ bench: setup
 	$(BIN)/python benchmarks/output_layer.py
 	$(BIN)/python benchmarks/sampler.py
 
-torture: setup  ## hours: trainings killed, interrupted, starved, damaged; parsers fuzzed
-	$(BIN)/python benchmarks/torture.py
+torture: setup  ## hours: the reliability programme, see docs/reliability.md; OPTIONS=--short takes minutes
+	$(BIN)/python benchmarks/torture.py $(OPTIONS)
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache

@@ -105,7 +105,7 @@ def test_a_wrong_set_is_a_sentence(write, override, sentence):
         ("data = 3", r"recipe\.toml:1: `data` must be the name of a folder"),
         ("", r"recipe\.toml: `data` is missing"),
         (b'data = "\xff"', r"recipe\.toml: byte 8 is not UTF-8"),
-        ('data = "D"\nmodel.a = ' + "[" * 100_000, r"recipe\.toml: nested too deeply"),
+        ('data = "D"\nmodel.a = ' + "[" * 10_000, r"recipe\.toml: nested too deeply"),
     ],
 )
 def test_a_wrong_recipe_is_a_sentence(write, text, sentence):

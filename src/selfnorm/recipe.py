@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+MOST = 1 << 14  # bytes of a recipe; a key of so many parts takes the parser a second, and ten times as many a minute
 SYNTAX_ERROR = re.compile(r"(?P<what>.*) \(at line (?P<line>\d+), column \d+\)", re.DOTALL)
 
 
@@ -64,6 +65,8 @@ def to_toml(recipe: Recipe) -> str:
 def _read(path: Path) -> str:
     if not path.is_file():
         raise ValueError(f"{path}: there is no such recipe file; give the path of a .toml file")
+    if path.stat().st_size > MOST:
+        raise ValueError(f"{path}: has over {MOST:,} bytes; give a recipe, which has far fewer")
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -79,6 +82,8 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
         raise ValueError(f"{path}:{line}: not valid TOML: {match['what'] if match else error}") from error
     except RecursionError as error:
         raise ValueError(f"{path}: nested too deeply for a recipe; write plain tables") from error
+    except ValueError as error:  # a number of thousands of digits
+        raise ValueError(f"{path}: a value cannot be read ({error})") from error
 
 
 def _apply(values: dict[str, Any], override: str) -> None:
@@ -105,7 +110,7 @@ def _value(override: str, text: str) -> Any:
         parsed = tomllib.loads(f"value = {text}")
         if parsed.keys() == {"value"} and _is_plain(parsed["value"]):
             return parsed["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         pass
     if not text or text[0] in "[{\"'" or text in ("True", "False", "None") or not _is_text(text):
         raise ValueError(f"--set {override}: {text!r} is not a TOML value; write 100, 0.5, true, [1, 2] or a word")

@@ -7,6 +7,7 @@ embedding row and no output row. Unknown words become `<unk>` here and nowhere e
 import hashlib
 import heapq
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
 from pathlib import Path
@@ -19,6 +20,7 @@ from selfnorm.files import atomic, open_packed
 
 UNKNOWN, END, START = "<unk>", "</s>", "<s>"
 BOM = b"\xef\xbb\xbf"
+RATIO = 100  # unpacked bytes of a word list for each packed one, at most
 
 Counts = Mapping[str, int] | Iterable[tuple[str, int]]
 
@@ -151,8 +153,7 @@ class _Entry(NamedTuple):
 
 def _entries(path: Path) -> Iterator[_Entry]:
     """The lines of a word list; all have the columns of the first: a word, or a word and a number."""
-    with open_packed(path) as file:
-        content = file.read()
+    content = _content(path)
     try:
         content.decode()
     except UnicodeDecodeError as error:
@@ -167,10 +168,33 @@ def _entries(path: Path) -> Iterator[_Entry]:
         if not fields:
             raise ValueError(f"{path}:{line}: an empty line; a vocabulary has one word per line")
         if len(fields) > 2 or columns == 1 < len(fields):
-            raise ValueError(f"{path}:{line}: {text.decode().strip()!r} has {len(fields)} columns; {_COLUMNS}")
+            raise ValueError(f"{path}:{line}: {_shown(text)} has {len(fields)} columns; {_COLUMNS}")
         if len(fields) < columns:
-            raise ValueError(f"{path}:{line}: no number after {text.decode().strip()!r}; {_COLUMNS}")
+            raise ValueError(f"{path}:{line}: no number after {_shown(text)}; {_COLUMNS}")
         yield _Entry(fields[0].decode(), _number(fields[1], path, line) if columns == 2 else None, line)
+
+
+def _content(path: Path) -> bytes:
+    """The whole file, unpacked, unless it is damaged or a bomb: words pack to a third, not to a hundredth."""
+    most = max(1 << 21, RATIO * path.stat().st_size)
+    try:
+        with open_packed(path) as file:
+            content = file.read(most + 1)
+    except (EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: the packed file is damaged ({error}); pack or copy it again") from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise ValueError(f"{path}: not a whole {path.suffix} file ({error}); pack or copy it again") from error
+    if len(content) > most:
+        raise ValueError(f"{path}: unpacks to over {RATIO} times its size; a vocabulary does not")
+    return content
+
+
+def _shown(text: bytes) -> str:
+    """A line or field for a sentence: its beginning, if it is long."""
+    plain = text.decode().strip()
+    return repr(plain if len(plain) <= 80 else f"{plain[:77]}...")
 
 
 _COLUMNS = "write a word, or a word and a number, on every line alike"
@@ -178,7 +202,7 @@ _COLUMNS = "write a word, or a word and a number, on every line alike"
 
 def _number(field: bytes, path: Path, line: int) -> int:
     if not field.isdigit() or len(field) > 18:
-        raise ValueError(f"{path}:{line}: {field.decode()!r} is neither a count nor an id; {_COLUMNS}")
+        raise ValueError(f"{path}:{line}: {_shown(field)} is neither a count nor an id; {_COLUMNS}")
     return int(field)
 
 

@@ -107,7 +107,7 @@ def test_the_second_utterance_of_a_name_is_broken(tmp_path):
         (tmp_path / name).write_text("UTTERANCE=same\n" + HTK)
     found = list(lattices.read([tmp_path / "one.slf", tmp_path / "two.slf"]))
     assert names(found) == ["Lattice same", "Broken same"]
-    assert found[1].sentence.startswith("same: a second utterance has this name")
+    assert found[1].sentence.startswith(f"{tmp_path / 'two.slf'}: same: a second utterance has this name")
 
 
 def test_limits_and_words_reach_the_readers(tmp_path):

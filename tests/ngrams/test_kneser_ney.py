@@ -135,6 +135,14 @@ def test_discounts_that_cannot_be_estimated_fall_back(n):
     assert not discounts(n).estimated
 
 
+def test_a_discount_of_zero_is_in_range_where_lmplz_finds_it_so():
+    """In float64 it is -4e-16; found by `make torture` (R17)."""
+    found = discounts([7, 4, 3, 5, 2])
+    assert found.estimated
+    assert found.amounts == pytest.approx((0.4, 0.0, 2.36))
+    assert found.amounts[1] == 0
+
+
 def test_the_orders_that_fell_back_are_named(tmp_path):
     assert ours("a b\nc\nb a\n", tmp_path)[1].fallback == (2, 3, 4)
     assert ours(TEXT, tmp_path)[1].fallback == ()

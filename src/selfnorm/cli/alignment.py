@@ -1,5 +1,6 @@
 """How utterances with errors look: the reference over what was heard, in colour, and marked for who sees none."""
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import starmap
@@ -15,6 +16,7 @@ Words = Mapping[str, tuple[str, ...]]  # of each utterance
 
 COLOURS = {"": "", "S": "yellow", "D": "red", "I": "cyan"}
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LETTERS = {"S": "substituted", "D": "deleted", "I": "inserted"}
 
 
@@ -60,7 +62,7 @@ def _title(console: Console, title: str) -> None:
 
 
 def _headline(name: str, told: str, mark: str = "", colour: str = "") -> Text:
-    return Text.assemble("\n", (name, "bold"), "  ", (mark, colour), "  " if mark else "", told)
+    return Text.assemble("\n", (_harmless(name), "bold"), "  ", (mark, colour), "  " if mark else "", told)
 
 
 def _told(errors: Errors) -> str:
@@ -103,11 +105,17 @@ class _Column(NamedTuple):
     width: int
 
 
+def _harmless(word: str) -> str:
+    """Without what a terminal would obey."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", word)
+
+
 def _column(word: str | None, heard: str | None) -> _Column:
+    above, below = _harmless(word or ""), _harmless(heard or "")
     if word == heard:
-        return _Column((word or "", heard or "", ""), cell_len(word or ""))
+        return _Column((above, below, ""), cell_len(above))
     letter = "I" if word is None else "D" if heard is None else "S"
-    above, below = (word or "").upper(), (heard or "").upper()
+    above, below = above.upper(), below.upper()
     width = max(cell_len(above), cell_len(below))
     return _Column((above or "*" * width, below or "*" * width, letter), width)
 

@@ -17,6 +17,7 @@ from selfnorm.files import open_packed
 from selfnorm.vocabulary import BOM
 
 BLOCK = 1 << 19  # bytes read at a time; smaller costs more calls, larger falls out of the processor's cache
+LINE = 1 << 24  # bytes of a sentence to be scored: its words are all in memory
 LONGEST = 1 << 20  # bytes of a word; a text without white space would otherwise fill the memory
 
 _RESERVED = re.compile(rb"(?<!\S)</?s>(?!\S)")
@@ -124,7 +125,9 @@ def read_sentences(path: Path, keep_empty: bool = False) -> Iterator[list[str]]:
     """The words of each line, by the rules of `prepare`; blank lines are skipped unless `keep_empty`."""
     offset = 0
     with open_packed(path) as file, _unpacking(path):
-        for line in file:
+        while line := file.readline(LINE + 1):
+            if len(line) > LINE:
+                raise bad_text(path, BadText(offset, f"starts a line of over {LINE} bytes; give one sentence per line"))
             try:
                 check(line)
             except BadText as error:

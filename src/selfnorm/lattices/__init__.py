@@ -128,7 +128,7 @@ def _kind(path: Path) -> str | None:
         return "auto"
 
 
-def _utterances(files: Sequence[tuple[Path, str]], options: Options) -> Iterator[Utterance]:
+def _utterances(files: Sequence[tuple[Path, str]], options: Options) -> Iterator[tuple[Path, Utterance]]:
     for path, given in files:
         try:
             kind = recognise(path) if given == "auto" else given
@@ -136,18 +136,18 @@ def _utterances(files: Sequence[tuple[Path, str]], options: Options) -> Iterator
                 raise ValueError(
                     f"{path}: is no HTK lattice, Kaldi archive or n-best list by its first bytes; give one of these"
                 )
-            yield from FORMATS[kind].read(path, options)
+            yield from ((path, each) for each in FORMATS[kind].read(path, options))
         except (ValueError, OSError) as error:
-            yield Broken(htk.named_by(path), str(error))
+            yield path, Broken(htk.named_by(path), str(error))
 
 
-def _once(utterances: Iterator[Utterance]) -> Iterator[Utterance]:
+def _once(utterances: Iterator[tuple[Path, Utterance]]) -> Iterator[Utterance]:
     """The second utterance of a name is broken: no result could say which of the two it is of."""
     seen: set[str] = set()
-    for each in utterances:
+    for path, each in utterances:
         if not isinstance(each, Broken):
             if each.utterance in seen:
-                sentence = f"{each.utterance}: a second utterance has this name; rename it or leave it out"
+                sentence = f"{path}: {each.utterance}: a second utterance has this name; rename it or leave it out"
                 each = Broken(each.utterance, sentence)
             seen.add(each.utterance)
         yield each

@@ -186,8 +186,11 @@ class _Lines:
 
     def next(self) -> bytes:
         """The next line that is not blank, without its white space; nothing at the end."""
+        blank = 0
         while True:
-            self._take(len(self._rest) - len(self._rest.lstrip()))
+            blank += len(self._take(len(self._rest) - len(self._rest.lstrip())))
+            if blank > LONGEST:  # a packed file may hold gigabytes of them
+                raise ValueError(f"{self.path}:{self.line}: over {LONGEST} bytes of blanks; is this an ARPA file?")
             end = self._rest.find(b"\n") + 1
             if end or not self._fill():
                 return self._take(end or len(self._rest)).strip()

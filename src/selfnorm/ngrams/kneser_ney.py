@@ -11,6 +11,7 @@ The whole a of a pruned n-gram goes to gamma, so that every distribution still s
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,13 +42,16 @@ class Discounts:
 
 def discounts(n: Sequence[int]) -> Discounts:
     """D(j) = j - (j + 1) Y n_j+1 / n_j,  Y = n_1 / (n_1 + 2 n_2)  (eq. 26); n_j n-grams have a = j."""
-    if 0 in n[1:4]:
+    if 0 in n[1:4] or not all(0 <= D <= j for j, D in enumerate(_amounts(n, np.float32), start=1)):
         return Discounts(FALLBACK, estimated=False)
-    Y = n[1] / (n[1] + 2 * n[2])
-    one, two, three = (j - (j + 1) * Y * n[j + 1] / n[j] for j in (1, 2, 3))
-    if not (0 <= one <= 1 and 0 <= two <= 2 and 0 <= three <= 3):
-        return Discounts(FALLBACK, estimated=False)
+    one, two, three = (min(max(0.0, float(D)), j) for j, D in enumerate(_amounts(n, np.float64), start=1))
     return Discounts((one, two, three), estimated=True)
+
+
+def _amounts(n: Sequence[int], kind: type[np.floating[Any]]) -> list[np.floating[Any]]:
+    """Where a discount is 0, rounding decides whether it is in range: lmplz's decides in float32, and so does ours."""
+    Y = kind(n[1]) / kind(n[1] + 2 * n[2])
+    return [kind(j) - kind(j + 1) * Y * kind(n[j + 1]) / kind(n[j]) for j in (1, 2, 3)]
 
 
 def counts_of_counts(counts: Counts, order: int) -> list[int]:

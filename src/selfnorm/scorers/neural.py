@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,8 @@ class Neural:
                 model = pick("model", MODELS, config["model"], **config["options"] | {"size": len(vocabulary)})
             model.load_state_dict(tensors, assign=True)
         except (RuntimeError, TypeError) as error:
-            raise ValueError(f"{folder}: {run.MODEL} and {run.CONFIG} do not fit ({error}); restore the run") from None
+            why = shorten(str(error), 300)  # torch has a line for each tensor
+            raise ValueError(f"{folder}: {run.MODEL} and {run.CONFIG} do not fit ({why}); restore the run") from None
         return cls(model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")), vocabulary, config)
 
     @property

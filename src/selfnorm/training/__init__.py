@@ -65,7 +65,7 @@ def train(
     watcher = watcher if watcher is not None and world.first else Watcher()
     parts = build(recipe, where, world)
     world.agree(version=__version__, recipe=to_toml(replace(recipe, data="")), **_data(parts))
-    world.agree(kind_of_device=parts.device.type, precision=parts.settings.half)
+    world.agree(kind_of_device=str(parts.device).partition(":")[0], precision=parts.settings.half)
     patience = 0.0 if world.alone else SAME
     with folder.ours(run) if world.first else nullcontext(), noted_signals(patience) as noted:
 
