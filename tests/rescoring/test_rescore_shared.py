@@ -130,7 +130,7 @@ def test_four_processes_write_what_one_writes(case, tmp_path, way):
 def test_there_are_many_parts_and_they_are_the_groups_of_one_process(case):
     files = files_of(case.paths)
     rows = [[Row.of(item) for item in formats.read([path])] for path in files]
-    plan = planned(rows, 60)
+    plan = planned(rows, files, 60)
     assert len(plan.parts) > 10
     groups = list(grouped(Tally().good(formats.read(case.paths)), 60))
     assert [[place.utterance for place in part] for part in plan.parts] == [

@@ -96,7 +96,7 @@ def chunks(files: Sequence[Path]) -> list[range]:
     return [*found, range(first, len(files))]
 
 
-def planned(rows: Iterable[Sequence[Row]], arcs: int) -> Plan:
+def planned(rows: Iterable[Sequence[Row]], files: Sequence[Path], arcs: int) -> Plan:
     """The parts, of at most so many arcs, unless one lattice has more; `rows` has those of each file."""
     seen: set[str] = set()
     broken: list[str] = []
@@ -106,7 +106,8 @@ def planned(rows: Iterable[Sequence[Row]], arcs: int) -> Plan:
             if row.broken:
                 broken.append(row.broken)
             elif row.utterance in seen:
-                broken.append(f"{row.utterance}: a second utterance has this name; rename it or leave it out")
+                name = f"{files[file]}: {row.utterance}"
+                broken.append(f"{name}: a second utterance has this name; rename it or leave it out")
             else:
                 seen.add(row.utterance)
                 good.append((Place(file, number, row.utterance), row))

@@ -142,7 +142,8 @@ class _Pass:
         self.board.do(names, self._timed(work), more=True)
         found = [self.board.read(name, ABOUT) for name in names]
         self.seconds = sum(each["seconds"] for each in found)
-        return planned(([Row(*row) for row in rows] for each in found for rows in each["rows"]), self.rescorer.arcs)
+        rows = ([Row(*row) for row in rows] for each in found for rows in each["rows"])
+        return planned(rows, files, self.rescorer.arcs)
 
     def _tune(self, _name: str, _folder: Path) -> dict[str, Any]:
         assert self.ways.develop is not None
