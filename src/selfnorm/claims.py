@@ -112,7 +112,7 @@ def _holder(path: Path, stale: float) -> str | None:
         place, process, started = str(about["place"]), int(about["process"]), str(about["started"])
     except (ValueError, LookupError, TypeError):  # its maker is about to write, or died before
         place, process, started = "", 0, ""
-    if place == here() and not _lives(process, started):
+    if place == here() and not (runs(process) and _start_of(process) in (started, "")):  # not another of its number
         return None
     if _now(path.parent) - touched > stale:
         return None
@@ -170,15 +170,15 @@ def here() -> str:
     return f"{socket.gethostname()}-{space}"
 
 
-def _lives(process: int, started: str) -> bool:
-    """Whether a process of this machine is still there, and not another one under its number."""
+def runs(process: int) -> bool:
+    """Whether this machine has such a process."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
     except OSError:  # somebody else's
         return True
-    return _start_of(process) == started
+    return True
 
 
 def _start_of(process: int) -> str:

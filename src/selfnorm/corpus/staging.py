@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from selfnorm import manifest
-from selfnorm.claims import here
+from selfnorm.claims import here, runs
 from selfnorm.files import naming, sha256, silent, sync_folder
 
 SCRATCH = "scratch"  # a folder in the staged one for what is not to stay
@@ -78,18 +78,8 @@ def _remove_leftovers(parent: Path, stem: str) -> None:
     """Folders of runs that were killed: theirs was a process of this machine that is no more."""
     for folder in parent.iterdir():
         process = folder.name.removeprefix(stem).removesuffix(".tmp")
-        if folder.name == f"{stem}{process}.tmp" and process.isdigit() and not _runs(int(process)):
+        if folder.name == f"{stem}{process}.tmp" and process.isdigit() and not runs(int(process)):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # somebody else's
-        return True
-    return True
 
 
 def exchange(folder: Path, to: Path) -> None:
