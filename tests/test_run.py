@@ -164,8 +164,11 @@ def test_hostile_runs_are_refused_and_run_nothing(run, tmp_path):
     assert not sentinel.exists()
 
 
-def test_a_damaged_manifest_does_not_stop_a_training_from_saving(run):
-    (run / "manifest.json").write_bytes(b"{")
+@pytest.mark.parametrize(
+    "content", [b"{", b'{"files": {"a": {"bytes": Infinity, "sha256": ""}}}', b'{"files": [1e999]}']
+)
+def test_a_damaged_manifest_does_not_stop_a_training_from_saving(run, content):
+    (run / "manifest.json").write_bytes(content)
     with pytest.warns(UserWarning, match=r"manifest\.json: not a manifest.*it is replaced"):
         save_small(run, 2)
     assert number_of(run) == 2

@@ -100,7 +100,7 @@ def _parse(path: Path, raw: bytes) -> dict[str, Entry]:
     try:
         files = json.loads(raw)["files"]
         return {name: Entry(int(fields["bytes"]), str(fields["sha256"])) for name, fields in files.items()}
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(
             f"{path}: not a manifest ({type(error).__name__}: {error}); it was damaged or is not ours"
         ) from error
