@@ -29,7 +29,7 @@ class Launch:
     ) -> None:
         self.run = run
         self.err = run.with_name(f"{err or run.name}.err")
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "SELFNORM_FROZEN": "5"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "SELFNORM_FROZEN": "10"}
         command = [sys.executable, "-m", "selfnorm", "train", str(recipe), str(run), f"--processes={processes}", *more]
         with self.err.open("w") as said:
             self.process = subprocess.Popen(
@@ -48,6 +48,17 @@ class Launch:
                     if b"LOCAL_RANK" in variables:
                         found[int(variables[b"RANK"])] = int(entry.name)
         return found
+
+    def wait_for_torchrun(self, seconds: float = 60.0) -> None:
+        """Until the supervisor has started it: signals are noted then."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            for entry in Path("/proc").iterdir():
+                with suppress(OSError):
+                    words = (entry / "cmdline").read_bytes().split(b"\0")
+                    if b"selfnorm.distributed.agent" in words and str(self.run).encode() in words:
+                        return
+            time.sleep(0.05)
 
     def wait_for_progress(self, processes: int, seconds: float = 60.0) -> bool:
         """Until so many processes live and the log grows; whether the training still runs."""

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 from launches import Ensemble, Launch
@@ -23,16 +22,18 @@ def sentences(said: str) -> list[str]:
     return [line for line in said.splitlines() if not line.startswith("step ")]
 
 
+@pytest.mark.timeout(900)
 def test_killed_frozen_and_stopped_it_ends_bit_identical(data, tmp_path):
     """R13: one of each; `make torture` kills 50 times and freezes 20 times."""
-    ensemble = Ensemble(tmp_path / "mode3", recipe(data, "mode3", steps=300, save_every=11, log_every=4))
-    chance = random.Random(13)
-    came, faults = ensemble.disturbed([signal.SIGKILL, signal.SIGSTOP], chance)
-    assert (came, faults) == (2, [])
-    said = sentences((tmp_path / "mode3/2-1.err").read_text())
+    ensemble = Ensemble(tmp_path / "mode3", recipe(data, "mode3", steps=400, save_every=11, log_every=4))
+    chance, came = random.Random(13), 0
+    while came < 2:  # a fast machine may be done before the second
+        came, faults = ensemble.disturbed([signal.SIGKILL, signal.SIGSTOP], chance)
+        assert faults == []
+    said = sentences((tmp_path / f"mode3/2-{ensemble.number}.err").read_text())
     assert [line.partition(" from ")[0] for line in said if "going on" not in line] == [
         f"process {said[0].split()[1]} was ended by SIGKILL; starting again",
-        f"process {said[2].split()[1]} has been frozen for 5 s; starting again",
+        f"process {said[2].split()[1]} has been frozen for 10 s; starting again",
     ]
 
     launch = ensemble.launch("stopped")
@@ -114,7 +115,7 @@ def test_a_stop_while_a_machine_is_waited_for(data, tmp_path, port):
     path = tmp_path / "recipe.toml"
     path.write_text(to_toml(recipe(data, "mode3")))
     launch = Launch(path, tmp_path / "run", 1, "--nodes=2", "--node=1", f"--address=127.0.0.1:{port}")
-    time.sleep(4)
+    launch.wait_for_torchrun()
     launch.process.send_signal(signal.SIGINT)
     status, said = launch.end(60)
     assert (status, sentences(said)) == (128 + signal.SIGINT, ["stopped by SIGINT before the training began"])
@@ -145,6 +146,7 @@ def test_machines_are_checked():
     assert Machines(8, 2, 1, "head:29400").arguments()[-2:] == ["--master-addr=head", "--master-port=29400"]
 
 
+@pytest.mark.timeout(900)
 def test_two_machines_lose_a_process_and_go_on(data, tmp_path, port):
     """Two supervisors, as on two machines, with a process each: both start again and meet."""
     path = tmp_path / "recipe.toml"
