@@ -161,7 +161,8 @@ m.prepare([Path(sys.argv[1])], Path(sys.argv[2]), processes=2, block=50_000)"
 
 
 def started(text: Path, to: Path) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", RUN, str(text), str(to)], stderr=subprocess.PIPE)
+    heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  also where a shell's background job is deaf
+    return subprocess.Popen([sys.executable, "-c", RUN, str(text), str(to)], stderr=subprocess.PIPE, preexec_fn=heard)
 
 
 def test_killed_at_any_moment_leaves_the_old_data(tmp_path):
