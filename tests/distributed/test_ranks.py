@@ -114,7 +114,7 @@ def test_ranks_draw_their_own_dropout(data, tmp_path):
         plain = Trainer.update
 
         def update(trainer, batch):
-            seeds.append(torch.random.initial_seed())
+            seeds.append(tuple(torch.get_rng_state().tolist()))  # what dropout draws from
             return plain(trainer, batch)
 
         Trainer.update = update

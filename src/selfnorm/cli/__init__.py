@@ -10,13 +10,14 @@ from selfnorm.cli.demo import demo
 from selfnorm.cli.evaluate import evaluate
 from selfnorm.cli.lattice import lattice
 from selfnorm.cli.ngram import ManyThresholds, ngram
-from selfnorm.cli.options import LOST, tell_once
+from selfnorm.cli.options import tell_once
 from selfnorm.cli.prepare import prepare
 from selfnorm.cli.reproduce import reproduce
 from selfnorm.cli.rescore import rescore
 from selfnorm.cli.score import score
 from selfnorm.cli.train import train
 from selfnorm.cli.wer import wer
+from selfnorm.distributed import LOST
 
 app = typer.Typer(
     name="selfnorm",

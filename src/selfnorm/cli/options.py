@@ -10,8 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-LOST = 75  # exit status: it may well work the next time
-
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfnorm.cli.options import LOST, Debug, Json, print_json, tell, tell_once
+from selfnorm.cli.options import Debug, Json, print_json, tell, tell_once
 
 if TYPE_CHECKING:
     from selfnorm.evaluation import Evaluation
@@ -58,7 +58,7 @@ def train(
     selfnorm train recipe.toml runs/books --processes 8 --restarts 3
     """
     from selfnorm import recipe as recipes
-    from selfnorm.distributed import heartbeat
+    from selfnorm.distributed import LOST, heartbeat
 
     chosen = recipes.load(recipe, set_ or [])  # before PyTorch: a typing mistake is told at once
     if processes is not None or restarts or nodes > 1:

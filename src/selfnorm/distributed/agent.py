@@ -12,6 +12,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from selfnorm.distributed import LOST
+
 
 def main() -> int:
     with suppress(AttributeError):  # where there is such a thing as PR_SET_PDEATHSIG
@@ -34,7 +36,7 @@ def main() -> int:
         return 128 + error.sigval
     except (RuntimeError, OSError) as error:  # the machines did not meet
         end.write_text(f"the processes could not be started together ({str(error).splitlines()[0][:120]})")
-        return 75
+        return LOST
     return 0
 
 

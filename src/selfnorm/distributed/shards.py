@@ -96,7 +96,7 @@ class _Fetched(torch.autograd.Function):
         return None, None, None
 
 
-def spread(world: World, owner: nn.Module, name: str) -> nn.Parameter:
+def spread(world: World, owner: nn.Module, name: str) -> None:
     """Leave this rank its rows of `owner.name`, for good."""
     table: nn.Parameter = getattr(owner, name)
     if len(table) < world.size:
@@ -105,7 +105,6 @@ def spread(world: World, owner: nn.Module, name: str) -> nn.Parameter:
     part = nn.Parameter(shards.mine(table.detach()))
     part.shards = shards  # type: ignore[attr-defined]
     setattr(owner, name, part)
-    return part
 
 
 def compact(layer: Layer, targets: Tensor, sample: Sample) -> tuple[Layer, Tensor, Sample]:

@@ -1,8 +1,8 @@
 """Starts the processes of a training, watches them, and starts them afresh from the last checkpoint when one is lost.
 
-torchrun can restart its processes in place, but after a kill that fails one time in three: the others hang where they
-met before. So every attempt here is a new torchrun. A process that dies ends the attempt at once; one that is frozen
-is known by its heartbeat, and the attempt is ended for it.
+torchrun can restart its processes in place, but after a kill the others may hang where they met before. So every
+attempt here is a new torchrun. A process that dies ends the attempt at once; one that is frozen is known by its
+heartbeat, and the attempt is ended for it.
 """
 
 import os
@@ -17,9 +17,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from selfnorm.distributed import JOIN
 from selfnorm.distributed.heartbeat import BEATS, TOLD, beats
 
-JOIN = 300.0  # seconds in which all machines must have come; SELFNORM_JOIN changes it
 FROZEN = 30.0  # seconds without a heartbeat; SELFNORM_FROZEN changes it
 LOOK = 0.2  # seconds between two looks
 MERCY = 15.0  # seconds that processes have to end by themselves when one is lost: those that live may have to say why

@@ -16,11 +16,12 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
+from selfnorm.distributed import JOIN
+
 T = TypeVar("T")
 
 gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # its name since PyTorch 2.12
 
-JOIN = 300.0  # seconds in which all must have come; SELFNORM_JOIN changes it
 WAIT = 1800.0  # seconds one waits for another in a training; SELFNORM_WAIT changes it
 FAULT = "selfnorm/fault"  # the store's key for how many ranks have something to tell the user
 
