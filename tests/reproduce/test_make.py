@@ -1,5 +1,6 @@
 """Rows are made once, trainings are shared, and what was interrupted goes on."""
 
+import shutil
 import signal
 from contextlib import contextmanager
 from dataclasses import replace
@@ -155,6 +156,18 @@ def test_at_most_so_many_rows(scale, corpus, tmp_path):
     assert len(list(maker(tmp_path, scale, corpus).make(wanted, 2))) == 2
     assert [each.state for each in maker(tmp_path, scale, corpus).plan(wanted)] == ["done", "done", "to do"]
     assert len(list(maker(tmp_path, scale, corpus).make(wanted, 2))) == 1
+
+
+def test_untimed_rows_are_ended_by_a_later_call(scale, corpus, tmp_path, monkeypatch):
+    wanted = only("table3", scale, "mode3", "count")
+    found = list(maker(tmp_path, scale, corpus).make(wanted, timed=False))
+    assert [row["label"] for row in found] == ["count LM"]  # nothing of it is timed
+    assert [each.state for each in maker(tmp_path, scale, corpus).plan(wanted)] == ["done", "trained"]
+    monkeypatch.setattr(training, "train", None)
+    shutil.rmtree(tmp_path / "runs")  # what was measured is enough
+    (row,) = maker(tmp_path, scale, corpus).make(wanted)
+    assert row["words_per_second"] > 0
+    assert row["wer"]["lists"]["all"]["wer"] > 0
 
 
 def test_a_training_that_stops_is_a_finding(scale, corpus, tmp_path, monkeypatch):

@@ -40,6 +40,9 @@ def reproduce(
     minutes: Annotated[
         float | None, typer.Option(help="Begin nothing after these; a training is saved.", min=0, show_default=False)
     ] = None,
+    untimed: Annotated[
+        bool, typer.Option("--untimed", help="Others use the GPU now: leave out what is timed; a later call times it.")
+    ] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Say what is done and what is to do, and do nothing.")] = False,
     page: Annotated[
         Path | None, typer.Option(help="Write the finished rows as Markdown, and make none.", show_default=False)
@@ -61,7 +64,7 @@ def reproduce(
     if plan:
         _show_plan(maker.plan(wanted), json)
         return
-    over = _make(maker, wanted, rows, minutes)
+    over = _make(maker, wanted, rows, minutes, untimed)
     done = maker.done()
     found = [done[row.key] for row in wanted if row.key in done]
     if json:
@@ -121,7 +124,7 @@ def built_in(folder: Path) -> "Corpus":
     return Corpus(BUILT_IN, SIZE, (train,), (valid,), (test,), (utterances,))
 
 
-def _make(maker: "Maker", wanted: "list[Row]", most: int | None, minutes: float | None) -> str:
+def _make(maker: "Maker", wanted: "list[Row]", most: int | None, minutes: float | None, untimed: bool) -> str:
     """Why it ended before its time; nothing if it did not."""
     from torch import OutOfMemoryError
 
@@ -129,7 +132,7 @@ def _make(maker: "Maker", wanted: "list[Row]", most: int | None, minutes: float 
     from selfnorm.training import Interrupted
 
     try:
-        for made in maker.make(wanted, most, Clock(minutes)):
+        for made in maker.make(wanted, most, Clock(minutes), timed=not untimed):
             tell(f"{made['key']}: done")
     except TimeUp as over:
         return str(over)

@@ -40,6 +40,10 @@ class TimeUp(Exception):  # noqa: N818  a wish, not an error
     """The time given is over; everything made so far is kept."""
 
 
+class Untimed(Exception):  # noqa: N818  nor is this
+    """All of a row is known but how fast it is."""
+
+
 class Clock:
     """Says when the time given is over; None gives all the time there is."""
 
@@ -118,19 +122,27 @@ class Maker:
             return "shared"
         return "begun" if (self.to / "runs" / run).exists() else "to do"
 
-    def make(self, rows: Sequence[Row], most: int | None = None, clock: Clock | None = None) -> Iterator[Made]:
-        """At most so many rows that are not there yet; ends with TimeUp where the time is over."""
+    def make(
+        self, rows: Sequence[Row], most: int | None = None, clock: Clock | None = None, *, timed: bool = True
+    ) -> Iterator[Made]:
+        """At most so many rows that are not there yet; ends with TimeUp where the time is over.
+
+        Where trainings share a machine nothing is `timed`: all else is done and kept, and a later call ends the rows.
+        """
         clock = clock or Clock()
         with locked(self.to, kept.BUSY):
             done = self.done()
             for row in [row for row in rows if row.key not in done][:most]:
                 clock.check()
                 self.say(f"{row.key}: {row.label}")
-                made = self._made(row, clock)
+                try:
+                    made = self._made(row, clock, timed)
+                except Untimed:
+                    continue
                 kept.append(self.to, made)
                 yield made
 
-    def _made(self, row: Row, clock: Clock) -> Made:
+    def _made(self, row: Row, clock: Clock, timed: bool) -> Made:
         prepared = self._prepared(row, clock)
         task = self.scale.tasks[row.task]
         head: Made = {"scale": self.scale.name, "key": row.key, "item": row.item, "label": row.label, "task": row.task}
@@ -141,7 +153,7 @@ class Maker:
             return {**head, **prepared.statistics(), **self._today()}
         head["model"] = task.preset if row.trained else "4-gram"
         try:
-            found = self._trained(row, prepared, clock) if row.trained else self._counted(row, prepared, clock)
+            found = self._trained(row, prepared, clock, timed) if row.trained else self._counted(row, prepared, clock)
         except Stopped as stopped:  # that a training fails is a finding, too
             self.say(f"{row.key}: {stopped}")
             found = {"stopped": str(stopped), **self._today()}
@@ -160,7 +172,7 @@ class Maker:
             prepared.count()
         return prepared
 
-    def _trained(self, row: Row, prepared: Prepared, clock: Clock) -> Made:
+    def _trained(self, row: Row, prepared: Prepared, clock: Clock, timed: bool) -> Made:
         name, chosen, scale = run_name(row, self.scale), recipe(row, self.scale), self.scale
         run = self.to / "runs" / name
 
@@ -172,10 +184,11 @@ class Maker:
         found = self._staged(name, "training", train, clock)
         shutil.rmtree(run / "checkpoints", ignore_errors=True)  # they are large, and the model is kept
         found |= self._staged(name, "text", lambda: measures.perplexities(run, prepared), clock)
-        found |= self._staged(
-            name, "speed", lambda: measures.large_batch(chosen, self.to, scale.large, scale.repeats), clock
-        )
-        return {"run": name, **found, **self._errors(row, name, run, prepared, clock)}
+        errors = self._errors(row, name, run, prepared, clock)
+        if not timed and not self._stage(name, "speed").exists():
+            raise Untimed
+        speed = partial(measures.speed, chosen, self.to, scale.large, scale.repeats)
+        return {"run": name, **found, **self._staged(name, "speed", speed, clock), **errors}
 
     def _counted(self, row: Row, prepared: Prepared, clock: Clock) -> Made:
         name = f"{prepared.corpus.name}-4gram"

@@ -1,13 +1,15 @@
 """What is measured of a trained model: its speed, its perplexities, and what it leaves wrong."""
 
+import gc
 import json
 import statistics
 import time
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
+from selfnorm.corpus.ahead import ahead
 from selfnorm.corpus.store import TokenStore
 from selfnorm.evaluation import evaluate, evaluate_mixture, evaluate_ngram, summarize
 from selfnorm.recipe import Recipe, Table
@@ -19,7 +21,8 @@ from selfnorm.training.log import LOG
 from selfnorm.training.parts import build
 from selfnorm.training.trainer import Trainer
 
-WARM_UP = 6  # steps before any is timed: the first ones compile, then record
+WARM, TIMED = 15, 15  # runs of steps: the first ones compile, then record the shapes that come again
+WARM_UP = 6  # steps of one batch before any is timed
 LOOKED_AT = 20  # batches, of which the fullest is timed
 NUMBERS = ("perplexity", "perplexity_as_is", "log_z_mean", "log_z_std")
 
@@ -27,20 +30,42 @@ Found = dict[str, Any]
 
 
 def logged(run: Path) -> Found:
-    """Speed and time of the steps themselves, from the log: medians over its lines, without evaluations."""
+    """Words and time of the steps themselves, from the log, without evaluations."""
     lines = [json.loads(line) for line in (run / LOG).read_text().splitlines()]
     lines = [{"step": 0, "words": 0}, *(line for line in lines if "words_per_second" in line)]
     seconds = [(after["words"] - before["words"]) / after["words_per_second"] for before, after in pairwise(lines)]
-    steps = [after["step"] - before["step"] for before, after in pairwise(lines)]
+    return {"words_seen": lines[-1]["words"], "training_seconds": sum(seconds)}
+
+
+def speed(recipe: Recipe, where: Path, positions: int, repeats: int) -> Found:
+    """Of the training's own batches, and of large ones; nothing else may run on the machine."""
+    found = _own_batches(recipe, where, repeats)
+    gc.collect()  # a trainer and its graphs hold each other, and a GPU's memory
+    return found | _large_batch(recipe, where, positions, repeats)
+
+
+def _own_batches(recipe: Recipe, where: Path, repeats: int) -> Found:
+    """Seconds of a step as in training: with batches of all lengths, made meanwhile. Medians over runs of steps."""
+    trainer = Trainer(build(recipe, where), where / "speed")
+    seconds, words = [], []
+    trainer.parts.model.train()
+    with trainer.own_chance(), ahead(trainer.parts.batches, 0, trainer.parts.device) as batches:
+        for run in range(WARM + TIMED):
+            begin, seen = time.perf_counter(), 0
+            for batch in islice(batches, repeats):
+                norm, _ = trainer.update(batch)
+                trainer.step += 1
+                seen += batch.positions
+            float(norm)  # waits until all is done
+            seconds.append(time.perf_counter() - begin)
+            words.append(seen / seconds[run])
     return {
-        "words_seen": lines[-1]["words"],
-        "training_seconds": sum(seconds),
-        "seconds_per_batch": statistics.median(each / number for each, number in zip(seconds, steps)),
-        "words_per_second": statistics.median(line["words_per_second"] for line in lines[1:]),
+        "seconds_per_batch": statistics.median(seconds[WARM:]) / repeats,
+        "words_per_second": statistics.median(words[WARM:]),
     }
 
 
-def large_batch(recipe: Recipe, where: Path, positions: int, repeats: int) -> Found:
+def _large_batch(recipe: Recipe, where: Path, positions: int, repeats: int) -> Found:
     """Words in a second with large batches: the trainer's own step, again and again on one full batch."""
     batches = Table("sentences", {"positions": positions, "max_length": min(256, positions)})
     trainer = Trainer(build(replace(recipe, batches=batches), where), where / "speed")

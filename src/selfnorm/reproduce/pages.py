@@ -164,9 +164,10 @@ DIFFERENCES = """\
 - **4-gram.** Modified Kneser-Ney on the training text with the network's vocabulary; for books and for both texts
   together trigrams and 4-grams seen once are left out. It is interpolated in table 3 as in the paper, and in every
   second pass here.
-- **Speed.** The paper timed a GTX 1080 Ti. s/batch and words/s are medians over the lines of the training's own log,
-  with the paper's 32 or 64 sentences a batch; words/s in large batches are of the same training step on one full batch
-  of {large:,} positions, again and again.
+- **Speed.** The paper timed a GTX 1080 Ti. s/batch and words/s are medians over steps of the training on an
+  otherwise idle machine, with the paper's 32 or 64 sentences a batch; words/s in large batches are of the same training
+  step on one full batch of {large:,} positions, again and again. The trainings themselves ran several at a time, so
+  their times add up to more than it took.
 - **Several seeds.** A figure with ± is the mean over seeds and half their range; an interval of a WER is 95 %, by
   bootstrap over utterances, its ends averaged over seeds.
 - **K = C in figure 1** is trained without groups only: each group would draw every word.

@@ -81,7 +81,7 @@ class Scale:
     large: int = LARGE
     seeds: tuple[int, ...] = (1, 2)
     evaluation_words: int | None = None  # of test and development text; None: all
-    repeats: int = 40  # steps that a large batch is timed over
+    repeats: int = 40  # steps that are timed together
     folds: int = 10  # of the utterances, to choose scales
     extra: Mapping[str, Any] = field(default_factory=dict)  # of every recipe's `training`
 
@@ -113,7 +113,7 @@ SCALES = {
         large=1024,
         seeds=(1,),
         evaluation_words=4000,
-        repeats=3,
+        repeats=1,
         folds=3,
         extra={"save_every": 1000, "log_every": 10, "evaluation_words": 2000},
     ),
