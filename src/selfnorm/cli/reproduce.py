@@ -72,7 +72,10 @@ def reproduce(
     else:
         _show(found, wanted)
     if len(found) < len(wanted):
-        left = f"{len(found)} of {len(wanted)} rows are done; the same command goes on"
+        again = (
+            "the same command without --untimed ends rows that are trained" if untimed else "the same command goes on"
+        )
+        left = f"{len(found)} of {len(wanted)} rows are done; {again}"
         tell(f"selfnorm: {over}; {left}" if over else f"selfnorm: {left}")
 
 
