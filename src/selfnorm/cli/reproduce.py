@@ -72,9 +72,9 @@ def reproduce(
     else:
         _show(found, wanted)
     if len(found) < len(wanted):
-        again = (
-            "the same command without --untimed ends rows that are trained" if untimed else "the same command goes on"
-        )
+        again = "the same command goes on"
+        if untimed:
+            again = "trained ones are ended by the same command without --untimed"
         left = f"{len(found)} of {len(wanted)} rows are done; {again}"
         tell(f"selfnorm: {over}; {left}" if over else f"selfnorm: {left}")
 
