@@ -2,4 +2,5 @@
 
 from selfnorm.cli import main
 
-main()
+if __name__ == "__main__":  # processes that are started from here import this file again
+    main()

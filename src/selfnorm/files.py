@@ -103,13 +103,16 @@ def finite(value: Any) -> Any:
 
 
 @contextmanager
-def locked(folder: Path, busy: str) -> Iterator[None]:
-    """The folder, made if need be, for one process at a time; `busy` is said to others. It ends with the process."""
+def locked(folder: Path, busy: str | None = None) -> Iterator[None]:
+    """The folder, made if need be, for one process at a time; `busy` is said to others, else they wait for it.
+
+    It ends with the process.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
         except BlockingIOError:
             raise ValueError(f"{folder}: {busy}") from None
         except OSError:  # a file system without locks

@@ -9,7 +9,8 @@ import pytest
 
 from selfnorm import training
 from selfnorm.reproduce import rows as kept
-from selfnorm.reproduce.make import Clock, Maker, TimeUp
+from selfnorm.reproduce.clock import Clock, TimeUp
+from selfnorm.reproduce.make import Maker
 from selfnorm.reproduce.plan import rows, run_name
 from selfnorm.training import Interrupted, Stopped, Watcher
 

@@ -3,18 +3,18 @@
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from selfnorm.cli.options import Debug, Json, print_json, tell
-from selfnorm.cli.train import watching
+from selfnorm.cli.train import line, told, watching
 
 if TYPE_CHECKING:
     from selfnorm.reproduce.corpora import Corpus
-    from selfnorm.reproduce.make import Maker, Planned
+    from selfnorm.reproduce.make import Maker, Planned, Watch
     from selfnorm.reproduce.plan import Row, Scale
     from selfnorm.reproduce.rows import Made
     from selfnorm.training import Watcher
@@ -40,8 +40,11 @@ def reproduce(
     minutes: Annotated[
         float | None, typer.Option(help="Begin nothing after these; a training is saved.", min=0, show_default=False)
     ] = None,
+    at_once: Annotated[
+        int, typer.Option(help="Train so many rows at a time on this GPU; they are timed alone, at the end.", min=1)
+    ] = 1,
     untimed: Annotated[
-        bool, typer.Option("--untimed", help="Others use the GPU now: leave out what is timed; a later call times it.")
+        bool, typer.Option("--untimed", help="Leave what is timed to a later call, when the GPU is not used otherwise.")
     ] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Say what is done and what is to do, and do nothing.")] = False,
     page: Annotated[
@@ -64,7 +67,8 @@ def reproduce(
     if plan:
         _show_plan(maker.plan(wanted), json)
         return
-    over = _make(maker, wanted, rows, minutes, untimed)
+    with _bars() if at_once > 1 else nullcontext(_watch) as maker.watch:
+        over = _make(maker, wanted, rows, minutes, timed=not untimed, at_once=at_once)
     done = maker.done()
     found = [done[row.key] for row in wanted if row.key in done]
     if json:
@@ -127,15 +131,15 @@ def built_in(folder: Path) -> "Corpus":
     return Corpus(BUILT_IN, SIZE, (train,), (valid,), (test,), (utterances,))
 
 
-def _make(maker: "Maker", wanted: "list[Row]", most: int | None, minutes: float | None, untimed: bool) -> str:
+def _make(maker: "Maker", wanted: "list[Row]", most: int | None, minutes: float | None, **how: Any) -> str:
     """Why it ended before its time; nothing if it did not."""
     from torch import OutOfMemoryError
 
-    from selfnorm.reproduce.make import Clock, TimeUp
+    from selfnorm.reproduce.clock import Clock, TimeUp
     from selfnorm.training import Interrupted
 
     try:
-        for made in maker.make(wanted, most, Clock(minutes), timed=not untimed):
+        for made in maker.make(wanted, most, Clock(minutes), **how):
             tell(f"{made['key']}: done")
     except TimeUp as over:
         return str(over)
@@ -153,6 +157,47 @@ def _make(maker: "Maker", wanted: "list[Row]", most: int | None, minutes: float 
 def _watch(name: str) -> "Iterator[Watcher]":
     with watching(name) as watcher:
         yield watcher
+
+
+@contextmanager
+def _bars() -> "Iterator[Watch]":
+    """Watches several trainings: a bar for each on a terminal, lines with their names elsewhere."""
+    if not sys.stderr.isatty():
+        yield _named_lines
+        return
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(complete_style="green"), MofNCompleteColumn())
+    bars = Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[now]}"), console=Console(stderr=True))
+
+    @contextmanager
+    def bar(name: str) -> "Iterator[Watcher]":
+        from selfnorm.training import Watcher
+
+        task = bars.add_task(name, total=None, now="")
+        yield Watcher(
+            begin=lambda step, total: bars.update(task, completed=step, total=total),
+            metrics=lambda now: bars.update(task, completed=now.step, now=f"ppl {now.perplexity:.1f}"),
+            evaluation=lambda step, found: bars.update(task, completed=step, now=f"ppl {found.perplexity:.1f}"),
+            say=lambda sentence: bars.console.print(f"{name}: {sentence}", highlight=False),
+        )
+        bars.remove_task(task)
+
+    with bars:
+        yield bar
+
+
+@contextmanager
+def _named_lines(name: str) -> "Iterator[Watcher]":
+    from selfnorm.training import Watcher
+
+    yield Watcher(
+        metrics=lambda now: tell(f"{name}: step {now.step}  {line(now)}"),
+        evaluation=lambda step, found: tell(f"{name}: step {step}  development text: {told(found)}"),
+        say=lambda sentence: tell(f"{name}: {sentence}"),
+    )
 
 
 def _with_paper(row: "Made") -> dict[str, Any]:

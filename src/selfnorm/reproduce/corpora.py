@@ -14,7 +14,7 @@ from selfnorm.corpus.numbered import Numbered
 from selfnorm.corpus.prepare import prepare
 from selfnorm.corpus.store import Data, is_data
 from selfnorm.corpus.text import read_sentences
-from selfnorm.files import atomic, open_packed
+from selfnorm.files import atomic, locked, open_packed
 from selfnorm.ngrams.estimate import estimate_arpa
 from selfnorm.reproduce.errors import SETS, Utterances
 from selfnorm.scorers import NGram
@@ -102,18 +102,16 @@ class Prepared:
         """Of the training text; `oov` is the share of the test text's words that the vocabulary has not."""
         return json.loads(self.folder.with_name(f"{self.corpus.name}.json").read_text())["found"]
 
-    def count(self) -> None:
-        """The 4-gram model of the training text, with the same vocabulary."""
-        if not self.ngram.exists():
-            self.corpus.check()
-            vocabulary = Data.open(self.folder, verify=False).vocabulary
-            threads = min(MOST, os.cpu_count() or 1)
-            estimate_arpa(Numbered(self.corpus.train), self.ngram, 4, self.corpus.prune, vocabulary, threads=threads)
-
     @cached_property
     def counts(self) -> NGram:
-        """The 4-gram model, loaded once for all rows."""
-        return NGram.load(self.ngram)
+        """The 4-gram model of the training text, with the same vocabulary; one process makes it, others wait."""
+        with locked(self.folder):
+            if not self.ngram.exists():
+                self.corpus.check()
+                vocabulary, text = Data.open(self.folder, verify=False).vocabulary, Numbered(self.corpus.train)
+                threads = min(MOST, os.cpu_count() or 1)
+                estimate_arpa(text, self.ngram, 4, self.corpus.prune, vocabulary, threads=threads)
+            return NGram.load(self.ngram)
 
     def held(self, part: str) -> Path:
         """The development or test text; several are joined in one file."""

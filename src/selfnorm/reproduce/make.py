@@ -11,10 +11,9 @@ import gc
 import json
 import shutil
 import signal
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,51 +21,23 @@ from typing import Any
 from selfnorm import training
 from selfnorm.files import atomic, finite, locked
 from selfnorm.registry import named
-from selfnorm.reproduce import measures
+from selfnorm.reproduce import measures, together
 from selfnorm.reproduce import rows as kept
+from selfnorm.reproduce.clock import Clock, TimeUp
 from selfnorm.reproduce.corpora import Corpus, Prepared
 from selfnorm.reproduce.errors import Utterances, word_errors
 from selfnorm.reproduce.plan import Row, Scale, recipe, run_name
 from selfnorm.reproduce.rows import Made
 from selfnorm.rescoring import NEURAL, NGRAM
 from selfnorm.scorers import Neural, NGram
-from selfnorm.training import Interrupted, Metrics, Stopped, Watcher
+from selfnorm.training import Interrupted, Stopped, Watcher
 
 Watch = Callable[[str], AbstractContextManager[Watcher]]
 Work = Callable[[], Mapping[str, Any]]
 
 
-class TimeUp(Exception):  # noqa: N818  a wish, not an error
-    """The time given is over; everything made so far is kept."""
-
-
-class Untimed(Exception):  # noqa: N818  nor is this
+class Untimed(Exception):  # noqa: N818  not an error
     """All of a row is known but how fast it is."""
-
-
-class Clock:
-    """Says when the time given is over; None gives all the time there is."""
-
-    def __init__(self, minutes: float | None = None) -> None:
-        self.until = None if minutes is None else time.monotonic() + 60 * minutes
-
-    @property
-    def passed(self) -> bool:
-        return self.until is not None and time.monotonic() >= self.until
-
-    def check(self) -> None:
-        if self.passed:
-            raise TimeUp("the time is up")
-
-    def bounding(self, watcher: Watcher) -> Watcher:
-        """Ends a training in good order, as a signal does: where it reports, and with all saved."""
-
-        def heard(metrics: Metrics) -> None:
-            watcher.metrics(metrics)
-            if self.passed:
-                raise Interrupted(signal.SIGALRM, metrics.step)
-
-        return replace(watcher, metrics=heard)
 
 
 @dataclass(frozen=True)
@@ -123,16 +94,28 @@ class Maker:
         return "begun" if (self.to / "runs" / run).exists() else "to do"
 
     def make(
-        self, rows: Sequence[Row], most: int | None = None, clock: Clock | None = None, *, timed: bool = True
+        self,
+        rows: Sequence[Row],
+        most: int | None = None,
+        clock: Clock | None = None,
+        *,
+        timed: bool = True,
+        at_once: int = 1,
     ) -> Iterator[Made]:
         """At most so many rows that are not there yet; ends with TimeUp where the time is over.
 
-        Where trainings share a machine nothing is `timed`: all else is done and kept, and a later call ends the rows.
+        With `at_once` so many are trained at a time. Without `timed` all else is done, and a later call ends the rows.
         """
         clock = clock or Clock()
         with locked(self.to, kept.BUSY):
             done = self.done()
-            for row in [row for row in rows if row.key not in done][:most]:
+            wanted = [row for row in rows if row.key not in done][:most]
+            if at_once > 1:
+                for row in wanted:
+                    self._prepared(row, clock)
+                like = partial(Maker, self.to, self.scale, self.corpora, origin=self.origin)
+                together.ahead(self, like, wanted, at_once, clock)
+            for row in wanted:
                 clock.check()
                 self.say(f"{row.key}: {row.label}")
                 try:
@@ -141,6 +124,27 @@ class Maker:
                     continue
                 kept.append(self.to, made)
                 yield made
+
+    def prepare(self, row: Row, clock: Clock) -> None:
+        """All of a row that is not timed."""
+        with suppress(Untimed):
+            self._made(row, clock, timed=False)
+
+    def ready(self, row: Row) -> bool:
+        """Whether all of a row is there that is not timed."""
+        return not self._missing(row)
+
+    def _missing(self, row: Row) -> list[str]:
+        """What is still to be found of a row, of all that is not timed."""
+        if row.criterion is None:
+            return []
+        task = self.scale.tasks[row.task]
+        name = run_name(row, self.scale) if row.trained else f"{task.corpus}-4gram"
+        if row.trained and "stopped" in self._found(name, "training"):
+            return []
+        sets = self.corpora[task.corpus].utterances if row.rescores else ()
+        stages = (*(("training",) if row.trained else ()), "text", *(f"errors-{each.name}" for each in sets))
+        return [stage for stage in stages if not self._stage(name, stage).exists()]
 
     def _made(self, row: Row, clock: Clock, timed: bool) -> Made:
         prepared = self._prepared(row, clock)
@@ -152,11 +156,7 @@ class Maker:
         if row.criterion is None:
             return {**head, **prepared.statistics(), **self._today()}
         head["model"] = task.preset if row.trained else "4-gram"
-        try:
-            found = self._trained(row, prepared, clock, timed) if row.trained else self._counted(row, prepared, clock)
-        except Stopped as stopped:  # that a training fails is a finding, too
-            self.say(f"{row.key}: {stopped}")
-            found = {"stopped": str(stopped), **self._today()}
+        found = self._trained(row, prepared, clock, timed) if row.trained else self._counted(row, prepared, clock)
         return {**head, **found}
 
     def _prepared(self, row: Row, clock: Clock) -> Prepared:
@@ -167,9 +167,6 @@ class Maker:
         prepared = self.prepared[corpus.name]
         clock.check()
         prepared.prepare()
-        if row.criterion is not None:
-            clock.check()
-            prepared.count()
         return prepared
 
     def _trained(self, row: Row, prepared: Prepared, clock: Clock, timed: bool) -> Made:
@@ -177,11 +174,19 @@ class Maker:
         run = self.to / "runs" / name
 
         def train() -> Mapping[str, Any]:
-            with self.watch(row.key) as watcher:
-                training.train(chosen, run, where=self.to, watcher=clock.bounding(watcher))
+            try:
+                with self.watch(row.key) as watcher:
+                    training.train(chosen, run, where=self.to, watcher=clock.bounding(watcher))
+            except Stopped as stopped:  # that a training fails is a finding, too
+                self.say(f"{row.key}: {stopped}")
+                return {"stopped": str(stopped), **self._today()}
             return {**measures.logged(run), **self._today()}
 
+        if self._missing(row) and not run.exists():  # what is still to be measured needs the model
+            self._stage(name, "training").unlink(missing_ok=True)
         found = self._staged(name, "training", train, clock)
+        if "stopped" in found:
+            return {"run": name, **found}
         shutil.rmtree(run / "checkpoints", ignore_errors=True)  # they are large, and the model is kept
         found |= self._staged(name, "text", lambda: measures.perplexities(run, prepared), clock)
         errors = self._errors(row, name, run, prepared, clock)
@@ -210,11 +215,15 @@ class Maker:
     def _stage(self, name: str, stage: str) -> Path:
         return self.to / "measured" / name / f"{stage}.json"
 
+    def _found(self, name: str, stage: str) -> Made:
+        path = self._stage(name, stage)
+        return json.loads(path.read_text()) if path.exists() else {}
+
     def _staged(self, name: str, stage: str, work: Work, clock: Clock) -> Made:
         """What an earlier call found, else what the work finds now."""
         path = self._stage(name, stage)
-        if path.exists():
-            return json.loads(path.read_text())
+        if before := self._found(name, stage):
+            return before
         clock.check()
         self.say(f"{name}: {stage}")
         try:

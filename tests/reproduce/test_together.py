@@ -1,0 +1,90 @@
+"""Rows that are made several at a time are those that are made one by one, and a signal loses nothing."""
+
+import multiprocessing
+import os
+import signal
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from selfnorm.reproduce.clock import Clock, TimeUp
+from selfnorm.reproduce.make import Maker
+from selfnorm.reproduce.plan import rows
+from selfnorm.reproduce.together import Ended
+from selfnorm.training import Interrupted, Watcher
+
+CLOCK = {"seconds_per_batch", "words_per_second", "words_per_second_large", "training_seconds"}
+
+
+def maker(to, scale, corpus, **options):
+    return Maker(to, scale, {corpus.name: corpus}, origin={"machine": "a desk", "torch": "2"}, **options)
+
+
+def chosen(scale, *keys):
+    return [row for row in rows("all", scale) if any(row.key.startswith(key) for key in keys)]
+
+
+def without_times(found):
+    return [{key: value for key, value in row.items() if key not in CLOCK} for row in found]
+
+
+def test_rows_are_the_same_as_one_by_one(tmp_path, scale, corpus):
+    wanted = chosen(scale, "table2/mode3/k200", "table3/mode3", "table3/count", "table2/nce/k200", "table1/Switchboard")
+    heard = {}
+
+    @contextmanager
+    def watch(name):
+        yield Watcher(
+            begin=lambda step, total: heard.setdefault(name, []).append((step, total)),
+            metrics=lambda metrics: heard[name].append(metrics.step),
+        )
+
+    first = list(maker(tmp_path / "a", scale, corpus, watch=watch).make(wanted, at_once=2))
+    assert heard["table3/mode3/k200/g1/distinct/log_uniform/seed1"] == [(0, 6), 2, 4, 6]  # the row that asks for most
+    assert "table2/mode3/k200/g1/distinct/log_uniform/seed1" not in heard
+    assert without_times(first) == without_times(maker(tmp_path / "b", scale, corpus).make(wanted))
+
+
+def test_a_signal_is_passed_on_and_all_is_saved(tmp_path, scale, corpus):
+    wanted = chosen(scale, "table2/mode3", "table2/nce")
+
+    @contextmanager
+    def watch(_):
+        yield Watcher(metrics=lambda metrics: signal.raise_signal(signal.SIGTERM) if metrics.step == 2 else None)
+
+    long = replace(
+        scale, tasks={name: replace(task, training={"steps": 500_000}) for name, task in scale.tasks.items()}
+    )
+    one = maker(tmp_path, long, corpus, watch=watch)
+    with pytest.raises(Ended, match="stopped by SIGTERM, all trainings saved") as ended:
+        list(one.make(wanted[:2], at_once=2))
+    assert isinstance(ended.value, Interrupted)
+    assert "begun" in [each.state for each in one.plan(wanted[:2])]
+    assert list((tmp_path / "runs").glob("*/checkpoints/*"))
+    assert not multiprocessing.active_children()
+
+
+def test_what_fails_is_said_and_the_others_are_ended(tmp_path, scale, corpus):
+    small = replace(corpus, size=102)
+    with pytest.raises(ValueError, match="200 distinct ids cannot be drawn from 102 words"):
+        list(maker(tmp_path, scale, small).make(chosen(scale, "table2/mode3/k200", "table2/nce/k200"), at_once=2))
+
+
+def test_a_process_that_is_killed_is_named(tmp_path, scale, corpus):
+    @contextmanager
+    def watch(_):
+        yield Watcher(begin=lambda step, total: os.kill(multiprocessing.active_children()[-1].pid, signal.SIGKILL))
+
+    with pytest.raises(ChildProcessError, match=r"table2/nce/k200/\S+: its process was ended by SIGKILL; where memory"):
+        list(maker(tmp_path, scale, corpus, watch=watch).make(chosen(scale, "table2/nce/k200"), at_once=2))
+
+
+def test_the_time_ends_all_of_them(tmp_path, scale, corpus):
+    clock = Clock(60)
+    long = replace(
+        scale, tasks={name: replace(task, training={"steps": 500_000}) for name, task in scale.tasks.items()}
+    )
+    clock.until -= 60 * 60 - 12  # seconds: enough to begin, not to end
+    with pytest.raises(TimeUp, match="the time is up: what was begun is saved, and goes on next time"):
+        list(maker(tmp_path, long, corpus).make(chosen(scale, "table2/nce/k200"), clock=clock, at_once=2))
