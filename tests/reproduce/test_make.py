@@ -183,8 +183,8 @@ def test_a_training_that_stops_is_a_finding(scale, corpus, tmp_path, monkeypatch
 
 def test_a_plan_says_what_is_shared(scale, corpus, tmp_path):
     planned = maker(tmp_path, scale, corpus).plan(only("all", scale, "mode3/k200/g1/distinct"))
-    assert [each.state for each in planned] == ["to do", "shared", "to do", "shared", "to do"]
-    assert [each.row.item for each in planned] == ["table2", "table3", "table4", "figure1", "table5"]
+    assert [each.state for each in planned] == ["to do", "shared", "to do", "shared", "to do", "shared"]
+    assert [each.row.item for each in planned] == ["table2", "table3", "table4", "figure1", "table5", "beyond"]
     assert not list(tmp_path.iterdir())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from selfnorm import report
 from selfnorm.files import atomic
 from selfnorm.reproduce.paper import PAPER, TITLES
-from selfnorm.reproduce.plan import ITEMS, Scale, rows
+from selfnorm.reproduce.plan import EN, ITEMS, LIBRI, SWB, SWEPT, Scale, rows
 from selfnorm.reproduce.rows import Made
 
 Group = Sequence[Made]  # the rows of one label: one for each seed
@@ -17,6 +17,7 @@ Table = tuple[str, list[str], list[list[str]]]  # what its title adds, its head,
 Numbers = Mapping[str, Any]
 
 NONE, COUNTED = "-", "4-gram"
+USED = {SWB: "tables 2 and 3 and in large batches", SWEPT: "figure 1 and beyond", LIBRI: "table 4", EN: "table 5"}
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,9 @@ def page(found: Sequence[Made], scale: Scale) -> str:
     for item in ITEMS:
         lines += [f"## {TITLES[item]}", "", *_section(item, found, scale)]
     passes = ", ".join(
-        f"{task.training['epochs']:g} times {task.corpus}" for task in scale.tasks.values() if "epochs" in task.training
+        f"{task.training['epochs']:g} times {task.corpus} in {USED[name]}"
+        for name, task in scale.tasks.items()
+        if "epochs" in task.training
     )
     lines += [
         "## What differs from the paper",

@@ -17,6 +17,7 @@ ORDER = ("table2", "table3", "table4", "figure1", "table5", "beyond", "table1") 
 ITEMS = ("table1", "table2", "figure1", "table3", "table4", "table5", "beyond")
 
 SWB, LIBRI, EN = "Switchboard", "LibriSpeech", "EN"  # the paper's tasks
+SWEPT = "Switchboard, many times"  # what many rows are compared on; at `small` on less text
 COUNT = "count"  # the criterion of a 4-gram, so to speak
 
 SAMPLERS = {"nce": "replacement", "is": "replacement", "mode1": "replacement", "mode2": "excluding"}  # the paper's
@@ -87,15 +88,19 @@ class Scale:
     extra: Mapping[str, Any] = field(default_factory=dict)  # of every recipe's `training`
 
 
-def _real(name: str, epochs: tuple[float, float, float]) -> Scale:
-    """The paper's architectures on public text; the number of words is the same for all rows of a task."""
-    podcasts, books, both = ({"epochs": each} for each in epochs)
+def _real(name: str, podcasts: float, swept: float, books: float, both: float) -> Scale:
+    """The paper's architectures on public text, so many passes; all rows of a task see the same words."""
+
+    def task(corpus: str, preset: str, sequences: int, passes: float, lr: float, warmup: int, words: float) -> Task:
+        return Task(corpus, preset, sequences, {"epochs": passes}, lr, warmup, words * passes)
+
     return Scale(
         name,
         {
-            SWB: Task("podcasts", "swb-lstm", 32, podcasts, 0.001, 1000, 27.9e6 * epochs[0]),
-            LIBRI: Task("books", "libri-transformer", 64, books, 0.0005, 2000, 87.6e6 * epochs[1]),
-            EN: Task("books+podcasts", "en-lstm", 64, both, 0.001, 1000, 115.5e6 * epochs[2]),
+            SWB: task("podcasts", "swb-lstm", 32, podcasts, 0.001, 1000, 27.9e6),
+            SWEPT: task("podcasts", "swb-lstm", 32, swept, 0.001, 1000, 27.9e6),
+            LIBRI: task("books", "libri-transformer", 64, books, 0.0005, 2000, 87.6e6),
+            EN: task("books+podcasts", "en-lstm", 64, both, 0.001, 1000, 115.5e6),
         },
         extra={"save_every": 20_000, "log_every": 100, "evaluation_words": 200_000, "most": 2_000_000_000},
     )
@@ -107,6 +112,7 @@ SCALES = {
         "tiny",
         {
             SWB: Task("built-in", "tiny-lstm", 32, _STEPS, 0.01, 20, 5e4),
+            SWEPT: Task("built-in", "tiny-lstm", 32, _STEPS, 0.01, 20, 5e4),
             LIBRI: Task("built-in", "tiny-transformer", 64, {"steps": 50}, 0.003, 20, 5e4),
             EN: Task("built-in", "tiny-lstm", 64, {"steps": 50}, 0.01, 20, 5e4),
         },
@@ -118,8 +124,8 @@ SCALES = {
         folds=3,
         extra={"save_every": 1000, "log_every": 10, "evaluation_words": 2000},
     ),
-    "small": _real("small", (1, 1, 1)),
-    "full": _real("full", (10, 5, 5)),
+    "small": _real("small", podcasts=1, swept=0.25, books=1, both=1),
+    "full": _real("full", podcasts=10, swept=10, books=5, both=5),
 }
 
 
@@ -143,9 +149,11 @@ def recipe(row: Row, scale: Scale) -> Recipe:
     sampler: dict[str, Any] = {"noise": row.noise, "k": row.k, "groups": row.groups, "sharing": row.sharing}
     kept = {key: each for key, each in sampler.items() if each is not None and (key, each) != ("groups", 1)}
     batches = {"positions": scale.large} if row.large else {"sequences": task.sequences}
-    length = dict(task.training)
-    if row.large and "steps" in length:  # as many words in fewer steps; epochs say that by themselves
-        length["steps"] = max(1, round(length["steps"] * task.sequences * 16 / scale.large))
+    length, warmup = dict(task.training), task.warmup
+    if row.large:  # as many words in fewer steps; epochs say that by themselves
+        warmup = max(1, 3 * warmup // 10)
+        if "steps" in length:
+            length["steps"] = max(1, round(length["steps"] * task.sequences * 16 / scale.large))
     return Recipe(
         data=f"data/{task.corpus}",
         criterion=Table(row.criterion),
@@ -153,7 +161,7 @@ def recipe(row: Row, scale: Scale) -> Recipe:
         model=Table(None, {"preset": task.preset} | ({"sparse": True} if _by_rows(row) else {})),
         batches=Table("sentences", batches),
         optimizer=Table("adam", {"lr": task.lr, "beta2": BETA2}),
-        schedule=Table("cosine", {"warmup": task.warmup}),
+        schedule=Table("cosine", {"warmup": warmup}),
         training=Table(None, {**length, "clip": 1.0, "seed": row.seed, **scale.extra}),
     )
 
@@ -210,7 +218,7 @@ def _figure1() -> Iterator[Row]:
     """With K = C every group has every word: groups change nothing there, and are left out."""
     for groups in (1, 8):
         for k in SWEEP if groups == 1 else SWEEP[:-1]:
-            yield _row("figure1", SWB, "mode3", k, f"K = {k}, G = {groups}", groups=groups)
+            yield _row("figure1", SWEPT, "mode3", k, f"K = {k}, G = {groups}", groups=groups)
 
 
 def _table5() -> Iterator[Row]:
@@ -219,14 +227,17 @@ def _table5() -> Iterator[Row]:
 
 
 def _beyond() -> Iterator[Row]:
-    """One question after the other; what it is compared with is often a row of table 2 or figure 1 as well."""
+    """One question after the other; what it is compared with is often a row of figure 1 as well."""
 
     def mode3(k: int, *more: str, **options: Any) -> Row:
         sampler = options.pop("sampler", "systematic")
         words = (f"K = {k}", sampler, *more)
-        return _row("beyond", SWB, "mode3", k, f"Mode3, {', '.join(words)}", sampler=sampler, **options)
+        task = SWB if options.get("large") else SWEPT  # large batches make few steps
+        return _row("beyond", task, "mode3", k, f"Mode3, {', '.join(words)}", sampler=sampler, **options)
 
+    yield _row("beyond", SWEPT, "ce")
     yield mode3(1000, sampler="distinct")
+    yield mode3(8000, sampler="distinct")
     for k in (100, 1000, 8000):
         yield mode3(k)
     yield mode3(1000, "unigram", noise="unigram")
@@ -234,10 +245,10 @@ def _beyond() -> Iterator[Row]:
     yield mode3(1000, "G = 8", groups=8)
     yield mode3(1000, "unigram", "G = 8", noise="unigram", groups=8)
     for k in (100, 8000):
-        yield _row("beyond", SWB, "mode2", k, f"Mode2, K = {k}, shared by the batch", sharing="batch")
+        yield _row("beyond", SWEPT, "mode2", k, f"Mode2, K = {k}, shared by the batch", sharing="batch")
     for criterion in ("linear", "sampled_softmax"):
-        yield _row("beyond", SWB, criterion, 8000, f"{NAMES[criterion]}, K = 8000")
-    yield _row("beyond", SWB, "ce_vr")
+        yield _row("beyond", SWEPT, criterion, 8000, f"{NAMES[criterion]}, K = 8000")
+    yield _row("beyond", SWEPT, "ce_vr")
     yield _row("beyond", SWB, "ce", label="CE, large batch", large=True)
     yield mode3(8000, "large batch", large=True)
     yield mode3(100, "large batch", large=True)
