@@ -155,7 +155,8 @@ DIFFERENCES = """\
 - **Text.** Switchboard (24M words), LibriSpeech (812M) and the in-house set EN (694M for the networks, 7,473M for the
   count LM) are replaced by podcasts (26M), books (83M) and both together.
 - **Length of training.** The paper does not say how long it trained. Here all rows of a task see the same words, with
-  the same seed and size of batch in the same order: {passes}.
+  the same seed and size of batch in the same order:
+{passes}
 - **Optimizer.** Adam with a cosine schedule and gradient clipping at 1. Sampled criteria update the rows of words that
   they touch (row-sparse Adam); CE, BCE and Mode2 with a draw per position update all rows.
 - **Utterances.** The paper rescores lattices of its own recognisers. Ours are public: lattices of pocketsphinx (166
@@ -199,15 +200,15 @@ def page(found: Sequence[Made], scale: Scale) -> str:
     ]
     for item in ITEMS:
         lines += [f"## {TITLES[item]}", "", *_section(item, found, scale)]
-    passes = ", ".join(
-        f"{task.training['epochs']:g} times {task.corpus} in {USED[name]}"
+    passes = "\n".join(
+        f"  - {task.training['epochs']:g} times {task.corpus} in {USED[name]}"
         for name, task in scale.tasks.items()
         if "epochs" in task.training
     )
     lines += [
         "## What differs from the paper",
         "",
-        DIFFERENCES.format(passes=passes or "a few steps", large=scale.large),
+        DIFFERENCES.format(passes=passes or "  - a few steps", large=scale.large),
     ]
     return "\n".join(lines)
 
