@@ -174,6 +174,24 @@ def plot_samples(path: Path, lines: Mapping[str, Sequence[tuple[float, float, fl
     return _save(path, draw, panels=2)
 
 
+def plot_costs(path: Path, points: Mapping[str, tuple[float, float]]) -> list[Path]:
+    """Perplexity against minutes of training, a named point for each: the best are below and to the left."""
+
+    def draw(axes: "Axes") -> None:
+        for colour, marker, (label, (minutes, perplexity)) in zip(cycle(COLOURS), cycle(MARKERS), points.items()):
+            axes.plot([minutes], [perplexity], marker=marker, color=colour, linestyle="none")
+            axes.annotate(
+                label, (minutes, perplexity), xytext=(5, 0), textcoords="offset points", va="center", fontsize=6
+            )
+        axes.set_xlabel("minutes of training")
+        axes.set_ylabel("perplexity, normalized")
+        axes.margins(x=0.25)
+        axes.grid(alpha=0.3)
+        axes.set_title("What a perplexity costs", loc="left")
+
+    return _save(path, draw)
+
+
 def _save(path: Path, draw: Any, panels: int = 1) -> list[Path]:
     """One figure as PNG and SVG, each whole or not at all; one panel is drawn on, several are handed over as a row."""
     try:

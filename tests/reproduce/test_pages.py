@@ -85,12 +85,15 @@ def test_without_rows_nothing_is_claimed():
 
 def test_the_page_says_where_rows_come_from(tmp_path):
     found = [row(each) for each in rows("figure1", SMALL)] + [row(planned("table2", "NCE, K = 100"))]
+    found.append(row(planned("beyond", "CE")))
     names = [path.name for path in write(tmp_path / "reproduce.md", found, SMALL)]
-    assert names == ["reproduce.md", "reproduce.svg"]
+    assert names == ["reproduce.md", "reproduce.svg", "reproduce_costs.svg"]
     text = (tmp_path / "reproduce.md").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     assert "(reproduce.svg)" in text
-    assert text.count("Not run yet.") == len(ITEMS) - 2
+    assert "(reproduce_costs.svg)" in text
+    assert "| What more samples bring gets less | K = 10, 300, 8000: 60.0, 60.0, 60.0 | no |" in text
+    assert text.count("Not run yet.") == len(ITEMS) - 3
     made = "1 of 16 rows, made on NVIDIA H200, torch 2.11, 2026-11-15; each training saw 55,800,000 words"
     assert f"{made}, and all of them took 6.0 minutes." in text
     assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= 200

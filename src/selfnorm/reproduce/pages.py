@@ -8,6 +8,7 @@ from typing import Any
 
 from selfnorm import report
 from selfnorm.files import atomic
+from selfnorm.reproduce.findings import findings
 from selfnorm.reproduce.paper import PAPER, TITLES
 from selfnorm.reproduce.plan import EN, ITEMS, LIBRI, SWB, SWEPT, Scale, rows
 from selfnorm.reproduce.rows import Made
@@ -200,6 +201,7 @@ def page(found: Sequence[Made], scale: Scale) -> str:
     ]
     for item in ITEMS:
         lines += [f"## {TITLES[item]}", "", *_section(item, found, scale)]
+    lines += _expected(found)
     passes = "\n".join(
         f"  - {task.training['epochs']:g} times {task.corpus} in {USED[name]}"
         for name, task in scale.tasks.items()
@@ -213,6 +215,19 @@ def page(found: Sequence[Made], scale: Scale) -> str:
     return "\n".join(lines)
 
 
+def _expected(found: Sequence[Made]) -> Iterator[str]:
+    """What was expected of the rows; nothing, while none is there that anything was expected of."""
+    if told := list(findings(found)):
+        yield from (
+            "## What was expected, and what was found",
+            "",
+            "| expected | found | so it is |",
+            "| --- | --- | --- |",
+        )
+        yield from (f"| {each.expected} | {each.found} | {'yes' if each.holds else 'no'} |" for each in told)
+        yield ""
+
+
 def _section(item: str, found: Sequence[Made], scale: Scale) -> Iterator[str]:
     order = {row.key: number for number, row in enumerate(rows(item, scale))}
     here = sorted((row for row in found if row["key"] in order), key=lambda row: order[row["key"]])
@@ -221,6 +236,8 @@ def _section(item: str, found: Sequence[Made], scale: Scale) -> Iterator[str]:
         return
     if item == "figure1":
         yield from ("![Perplexity and words in a second against K, with one group and with eight](reproduce.svg)", "")
+    if item == "beyond":
+        yield from ("![Perplexity of each way to train against the minutes it takes](reproduce_costs.svg)", "")
     for title, head, body in tables(item, here):
         if title:
             yield from (f"{title.removeprefix(', ')}:", "")
@@ -251,17 +268,19 @@ def _origin(here: Sequence[Made], planned: int) -> str:
 
 
 def write(path: Path, found: Sequence[Made], scale: Scale) -> list[Path]:
-    """The page and, where figure 1 has rows, its plot beside it."""
-    written = [path]
-    lines: dict[str, list[tuple[float, float, float]]] = {}
-    for row in found:
-        if row["item"] == "figure1" and row.get("perplexity"):
+    """The page and, where there are rows for them, its plots beside it."""
+    swept: dict[str, list[tuple[float, float, float]]] = {}
+    costs: dict[str, tuple[float, float]] = {}
+    for row in (row for row in found if row.get("perplexity") and row.get("words_per_second")):
+        if row["item"] == "figure1":
             one = (row["k"], row["perplexity"], row["words_per_second"])
-            lines.setdefault(f"G = {row['groups']}", []).append(one)
-    if lines:
-        png, svg = report.plot_samples(path.with_name("reproduce"), lines)
+            swept.setdefault(f"G = {row['groups']}", []).append(one)
+        elif row["item"] == "beyond" and "large" not in row["label"]:
+            costs[row["label"]] = (row["words_seen"] / row["words_per_second"] / 60, row["perplexity"])
+    plots = [report.plot_samples(path.with_name("reproduce"), swept)] if swept else []
+    plots += [report.plot_costs(path.with_name("reproduce_costs"), costs)] if costs else []
+    for png, _ in plots:
         png.unlink()  # pages show the SVG
-        written.append(svg)
     with atomic(path) as file:
         file.write(page(found, scale).encode())
-    return written
+    return [path, *(svg for _, svg in plots)]

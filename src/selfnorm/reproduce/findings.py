@@ -1,0 +1,154 @@
+"""What was expected of the rows, and what they say; an expectation whose rows are missing says nothing."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from selfnorm.reproduce.rows import Made
+
+SELF_NORMALIZED = ("bce", "nce", "mode1", "mode2", "mode3")
+CLEARLY, CLOSE, NEAR = 1.1, 1.05, 1.01  # times another perplexity
+MEAN, STD = 0.02, 0.15  # of log Z
+ENOUGH = 1000  # samples for that, if there are no groups
+BEST = "Mode3, K = 1000, systematic, unigram, G = 8"
+
+
+@dataclass(frozen=True)
+class Finding:
+    expected: str
+    found: str
+    holds: bool
+
+
+class Missing(Exception):  # noqa: N818  nothing is wrong
+    """A row that an expectation speaks of is not there."""
+
+
+class Rows:
+    def __init__(self, found: Sequence[Made]) -> None:
+        self.found = [row for row in found if row.get("perplexity")]
+
+    def group(self, item: str, label: str) -> list[Made]:
+        """All seeds of a row."""
+        group = [row for row in self.found if (row["item"], row["label"]) == (item, label)]
+        if not group:
+            raise Missing
+        return group
+
+    def perplexity(self, item: str, label: str) -> float:
+        group = self.group(item, label)
+        return sum(row["perplexity"] for row in group) / len(group)
+
+
+def findings(found: Sequence[Made]) -> Iterator[Finding]:
+    rows = Rows(found)
+    for check in CHECKS:
+        try:
+            yield from check(rows)
+        except Missing:
+            continue
+
+
+def _worse(rows: Rows) -> Iterator[Finding]:
+    others = [rows.perplexity("table2", f"{name}, K = 100") for name in ("NCE", "Mode2", "Mode3")]
+    mine = rows.perplexity("table2", "Mode1, K = 100")
+    told = f"{mine:.1f} against {min(others):.1f} to {max(others):.1f}"
+    yield Finding("Mode1 at K = 100 is clearly worse than the others", told, mine > CLEARLY * max(others))
+
+
+def _close(rows: Rows) -> Iterator[Finding]:
+    for k in (100, 8000):
+        found = {name: rows.perplexity("table2", f"{name}, K = {k}") for name in ("NCE", "Mode2", "Mode3")}
+        told = ", ".join(f"{name} {value:.1f}" for name, value in found.items())
+        near = max(found.values()) < CLOSE * min(found.values())
+        yield Finding(f"NCE, Mode2 and Mode3 at K = {k} are close to each other", told, near)
+
+
+def _more(rows: Rows) -> Iterator[Finding]:
+    names = ("NCE", "Mode1", "Mode2", "Mode3")
+    pairs = {name: [rows.perplexity("table2", f"{name}, K = {k}") for k in (100, 8000)] for name in names}
+    told = ", ".join(f"{name} {few:.1f} to {many:.1f}" for name, (few, many) in pairs.items())
+    better = all(many < few for few, many in pairs.values())
+    yield Finding("More samples are better: from K = 100 to 8000", told, better)
+
+
+def _flattens(rows: Rows) -> Iterator[Finding]:
+    first, second, third = (rows.perplexity("figure1", f"K = {k}, G = 1") for k in (10, 300, 8000))
+    told = f"K = 10, 300, 8000: {first:.1f}, {second:.1f}, {third:.1f}"
+    yield Finding("What more samples bring gets less", told, first - second > second - third)
+
+
+def _as_good(rows: Rows) -> Iterator[Finding]:
+    for item in ("table3", "table4"):
+        try:
+            entropy, mine = (rows.perplexity(item, name) for name in ("CE", "Mode3"))
+        except Missing:
+            continue
+        told = f"{mine:.2f} against {entropy:.2f}, {100 * (mine / entropy - 1):+.1f} %"
+        expected = f"Mode3 at K = 8000 within 1 % of cross entropy, or better (table {item[-1]})"
+        yield Finding(expected, told, mine < NEAR * entropy)
+
+
+def _with_less(rows: Rows) -> Iterator[Finding]:
+    entropy, mine = rows.perplexity("beyond", "CE"), rows.perplexity("beyond", BEST)
+    told = f"{mine:.2f} against {entropy:.2f}"
+    expected = "Mode3 at K = 1000 with systematic draws, unigram noise and 8 groups not worse than cross entropy"
+    yield Finding(expected, told, mine <= entropy)
+
+
+def _log_z(rows: Rows) -> Iterator[Finding]:
+    def enough(row: Made) -> bool:
+        return row["k"] is None or row["k"] >= ENOUGH or row["groups"] > 1
+
+    some = {row["run"]: row for row in rows.found if row["criterion"] in SELF_NORMALIZED and enough(row)}
+    if not some:
+        raise Missing
+    good = [row for row in some.values() if abs(row["log_z_mean"]) < MEAN and row["log_z_std"] < STD]
+    farthest = max(abs(row["log_z_mean"]) for row in some.values())
+    widest = max(row["log_z_std"] for row in some.values())
+    told = f"{len(good)} of {len(some)} trainings; the largest are {farthest:.3f} and {widest:.3f}"
+    expected = (
+        f"Self-normalized, with K of {ENOUGH} or more or groups: mean log Z below {MEAN} either way, std below {STD}"
+    )
+    yield Finding(expected, told, len(good) == len(some))
+
+
+def _not_normalized(rows: Rows) -> Iterator[Finding]:
+    (row, *_) = rows.group("beyond", "sampled softmax, K = 8000")
+    told = f"mean {row['log_z_mean']:+.2f}, std {row['log_z_std']:.2f}"
+    yield Finding("Sampled softmax is not normalized", told, abs(row["log_z_mean"]) > MEAN or row["log_z_std"] > STD)
+
+
+def _groups(rows: Rows) -> Iterator[Finding]:
+    names = ("CE", "Mode3, K = 100, systematic", "Mode3, K = 100, systematic, G = 16")
+    entropy, one, many = (rows.perplexity("beyond", f"{name}, large batch") for name in names)
+    told = f"K = 100: {one:.1f} with one draw, {many:.1f} with 16, cross entropy {entropy:.1f}"
+    yield Finding("Large batches need groups", told, many < one)
+
+
+def _errors(rows: Rows) -> Iterator[Finding]:
+    for item in ("table3", "table4"):
+        try:
+            entropy, mine = (rows.group(item, name)[0].get("wer", {}) for name in ("CE", "Mode3"))
+        except Missing:
+            continue
+        for name in (name for name in entropy if name in mine):
+            low, high = entropy[name]["all"]["interval"]
+            told = f"{mine[name]['all']['wer']:.1f} against {entropy[name]['all']['wer']:.1f} ({low:.1f} to {high:.1f})"
+            inside = low <= mine[name]["all"]["wer"] <= high
+            expected = f"WER of Mode3 as it is like that of cross entropy normalized ({name}, table {item[-1]})"
+            yield Finding(expected, told, inside)
+
+
+Check = Callable[[Rows], Iterator[Finding]]
+CHECKS: tuple[Check, ...] = (
+    _worse,
+    _close,
+    _more,
+    _flattens,
+    _as_good,
+    _with_less,
+    _log_z,
+    _not_normalized,
+    _groups,
+    _errors,
+)
