@@ -4,9 +4,11 @@ import os
 import random
 import resource
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -44,6 +46,17 @@ def kill_at(number: int, write: Callable[[Hook], object]) -> None:
         left -= 1
 
     assert in_child(lambda: write(hook) and None) == -signal.SIGKILL
+
+
+def kill_midway(processes: list[Any], done: Callable[[], int], goal: int, pause: float) -> int:
+    """Kill them when so much is done, and a moment later; how many had not ended by themselves."""
+    while done() < goal and any(process.is_alive() for process in processes):
+        time.sleep(0.001)
+    time.sleep(pause)
+    for process in processes:
+        process.kill()  # which knows whether it has ended
+        process.join()
+    return sum(process.exitcode == -signal.SIGKILL for process in processes)
 
 
 def fail_at(number: int, code: int) -> Hook:

@@ -8,25 +8,10 @@ import time
 
 import pytest
 from slow_ngram import random_model, render
+from spoken import LATTICE
 from trials import call, start
 
 from selfnorm.claims import claimed
-
-LATTICE = """\
-VERSION=1.0
-UTTERANCE={name}
-lmscale=2 wdpenalty=-0.5
-N=4 L=5
-I=0 t=0
-I=1 t=0.5
-I=2 t=1.5
-I=3 t=2
-J=0 S=0 E=1 W=w{0} a=-1 l=-1
-J=1 S=0 E=1 W=w{1} a=-2 l=-2
-J=2 S=1 E=2 W=w{2} a=-2 l=-1
-J=3 S=1 E=2 W=w{3} a=-1 l=-2
-J=4 S=2 E=3 W=!SENT_END a=0 l=-1
-"""
 
 
 @pytest.fixture
@@ -38,7 +23,7 @@ def arguments(tmp_path):
     (tmp_path / "refs.txt").write_text("".join(f"anna_{n} w{n % 8} w{n % 5}\n" for n in range(40)))
     (tmp_path / "lm.arpa").write_text(render(random_model(random.Random(1), 2, 9, 0.6)))
     given = ["rescore", folder, "--ngram", tmp_path / "lm.arpa", "--references", tmp_path / "refs.txt"]
-    return [*given, "--together", "20", "--nbest", "2"]
+    return [*given, "--together", "24", "--nbest", "2"]
 
 
 def told(out):

@@ -14,6 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+from faults import kill_midway
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -95,13 +96,7 @@ def test_killed_at_random_and_begun_again(wanted, tmp_path):
     for _ in range(12):
         goal = done() + rng.randint(0, 2)
         processes = [begun(options, tmp_path / "data", shard=1500) for _ in range(2)]
-        while done() < goal and any(process.is_alive() for process in processes):
-            time.sleep(0.001)
-        time.sleep(rng.uniform(0, 0.01))
-        for process in processes:
-            process.kill()  # which knows whether it has ended
-            process.join()
-            kills += process.exitcode == -signal.SIGKILL
+        kills += kill_midway(processes, done, goal, rng.uniform(0, 0.01))
         if (tmp_path / "data").exists():
             assert contents(tmp_path / "data") == whole
     assert kills  # most of them; a fast machine is done before some

@@ -159,16 +159,23 @@ def test_at_most_so_many_rows(scale, corpus, tmp_path):
     assert len(list(maker(tmp_path, scale, corpus).make(wanted, 2))) == 1
 
 
-def test_untimed_rows_are_ended_by_a_later_call(scale, corpus, tmp_path, monkeypatch):
-    wanted = only("table3", scale, "mode3", "count")
-    found = list(maker(tmp_path, scale, corpus).make(wanted, timed=False))
-    assert [row["label"] for row in found] == ["count LM"]  # nothing of it is timed
-    assert [each.state for each in maker(tmp_path, scale, corpus).plan(wanted)] == ["done", "trained"]
-    monkeypatch.setattr(training, "train", None)
-    shutil.rmtree(tmp_path / "runs")  # what was measured is enough
-    (row,) = maker(tmp_path, scale, corpus).make(wanted)
+def test_rows_are_timed_when_the_model_is_gone(scale, corpus, tmp_path, monkeypatch):
+    """And trained again where more than that is missing."""
+    (wanted,) = only("table3", scale, "mode3")
+    maker(tmp_path, scale, corpus).prepare(wanted, Clock())
+    assert maker(tmp_path, scale, corpus).ready(wanted)
+    assert [each.state for each in maker(tmp_path, scale, corpus).plan([wanted])] == ["trained"]
+    shutil.rmtree(tmp_path / "runs")
+    with monkeypatch.context() as patched:
+        patched.setattr(training, "train", None)
+        (row,) = maker(tmp_path, scale, corpus).make([wanted])
     assert row["words_per_second"] > 0
     assert row["wer"]["lists"]["all"]["wer"] > 0
+    (tmp_path / kept.ROWS).unlink()
+    (tmp_path / "measured" / row["run"] / "text.json").unlink()
+    (again,) = maker(tmp_path, scale, corpus).make([wanted])
+    assert again["perplexity"] == row["perplexity"]
+    assert (tmp_path / "runs" / row["run"]).exists()
 
 
 def test_a_training_that_stops_is_a_finding(scale, corpus, tmp_path, monkeypatch):

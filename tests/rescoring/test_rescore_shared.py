@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from faults import kill_midway
 from small import WORDS, drawn, listed, neural, ngram
 
 from selfnorm import lattices as formats
@@ -159,13 +160,7 @@ def test_killed_at_random_and_begun_again(case, tmp_path):
     for _ in range(8):
         goal = done() + rng.randint(0, 5)
         processes = [begun(case.together, tmp_path / "shared", **options) for _ in range(2)]
-        while done() < goal and any(process.is_alive() for process in processes):
-            time.sleep(0.001)
-        time.sleep(rng.uniform(0, 0.02))
-        for process in processes:
-            process.kill()  # which knows whether it has ended
-            process.join()
-            kills += process.exitcode == -signal.SIGKILL
+        kills += kill_midway(processes, done, goal, rng.uniform(0, 0.02))
     assert kills  # most of them; a fast machine is done before some
     assert ended([begun(case.together, tmp_path / "shared", **options)]) == [0]
     assert outputs(tmp_path / "shared") == contents(tmp_path / "one")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from selfnorm.cli.options import Debug, Json, print_json, tell
-from selfnorm.cli.train import line, told, watching
+from selfnorm.cli.train import watching
 
 if TYPE_CHECKING:
     from selfnorm.reproduce.corpora import Corpus
@@ -43,9 +43,6 @@ def reproduce(
     at_once: Annotated[
         int, typer.Option(help="Train so many rows at a time on this GPU; they are timed alone, at the end.", min=1)
     ] = 1,
-    untimed: Annotated[
-        bool, typer.Option("--untimed", help="Leave what is timed to a later call, when the GPU is not used otherwise.")
-    ] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Say what is done and what is to do, and do nothing.")] = False,
     page: Annotated[
         Path | None, typer.Option(help="Write the finished rows as Markdown, and make none.", show_default=False)
@@ -67,8 +64,8 @@ def reproduce(
     if plan:
         _show_plan(maker.plan(wanted), json)
         return
-    with _bars() if at_once > 1 else nullcontext(_watch) as maker.watch:
-        over = _make(maker, wanted, rows, minutes, timed=not untimed, at_once=at_once)
+    with _bars() if at_once > 1 else nullcontext(watching) as maker.watch:
+        over = _make(maker, wanted, rows, minutes, at_once)
     done = maker.done()
     found = [done[row.key] for row in wanted if row.key in done]
     if json:
@@ -76,10 +73,7 @@ def reproduce(
     else:
         _show(found, wanted)
     if len(found) < len(wanted):
-        again = "the same command goes on"
-        if untimed:
-            again = "trained ones are ended by the same command without --untimed"
-        left = f"{len(found)} of {len(wanted)} rows are done; {again}"
+        left = f"{len(found)} of {len(wanted)} rows are done; the same command goes on"
         tell(f"selfnorm: {over}; {left}" if over else f"selfnorm: {left}")
 
 
@@ -108,7 +102,7 @@ def _maker(to: Path, scale: "Scale", data: Path | None, making: bool) -> "Maker"
     else:
         corpora = {BUILT_IN: built_in(to / BUILT_IN)} if making else {}
     origin = {"machine": name_of(default_device()), "torch": torch.__version__}
-    return Maker(to, scale, corpora, origin=origin, watch=_watch, say=tell)
+    return Maker(to, scale, corpora, origin=origin, say=tell)
 
 
 def built_in(folder: Path) -> "Corpus":
@@ -131,7 +125,7 @@ def built_in(folder: Path) -> "Corpus":
     return Corpus(BUILT_IN, SIZE, (train,), (valid,), (test,), (utterances,))
 
 
-def _make(maker: "Maker", wanted: "list[Row]", most: int | None, minutes: float | None, **how: Any) -> str:
+def _make(maker: "Maker", wanted: "list[Row]", most: int | None, minutes: float | None, at_once: int) -> str:
     """Why it ended before its time; nothing if it did not."""
     from torch import OutOfMemoryError
 
@@ -139,7 +133,7 @@ def _make(maker: "Maker", wanted: "list[Row]", most: int | None, minutes: float 
     from selfnorm.training import Interrupted
 
     try:
-        for made in maker.make(wanted, most, Clock(minutes), **how):
+        for made in maker.make(wanted, most, Clock(minutes), at_once):
             tell(f"{made['key']}: done")
     except TimeUp as over:
         return str(over)
@@ -154,16 +148,10 @@ def _make(maker: "Maker", wanted: "list[Row]", most: int | None, minutes: float 
 
 
 @contextmanager
-def _watch(name: str) -> "Iterator[Watcher]":
-    with watching(name) as watcher:
-        yield watcher
-
-
-@contextmanager
 def _bars() -> "Iterator[Watch]":
     """Watches several trainings: a bar for each on a terminal, lines with their names elsewhere."""
     if not sys.stderr.isatty():
-        yield _named_lines
+        yield watching
         return
 
     from rich.console import Console
@@ -187,17 +175,6 @@ def _bars() -> "Iterator[Watch]":
 
     with bars:
         yield bar
-
-
-@contextmanager
-def _named_lines(name: str) -> "Iterator[Watcher]":
-    from selfnorm.training import Watcher
-
-    yield Watcher(
-        metrics=lambda now: tell(f"{name}: step {now.step}  {line(now)}"),
-        evaluation=lambda step, found: tell(f"{name}: step {step}  development text: {told(found)}"),
-        say=lambda sentence: tell(f"{name}: {sentence}"),
-    )
 
 
 def _with_paper(row: "Made") -> dict[str, Any]:

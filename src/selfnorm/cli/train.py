@@ -134,20 +134,20 @@ def told(evaluation: "Evaluation") -> str:
 
 @contextmanager
 def watching(name: str = "training") -> Iterator["Watcher"]:
-    """A bar on a terminal, plain lines elsewhere; both on standard error."""
+    """A bar on a terminal, plain lines elsewhere, with the name of one of several; both on standard error."""
     from selfnorm.training import Watcher
 
     if not sys.stderr.isatty():
-        total = [0]
+        total, name = [0], "" if name == "training" else f"{name}: "
 
         def begin(step: int, last: int) -> None:
             total[0] = last
 
         yield Watcher(
             begin=begin,
-            metrics=lambda metrics: tell(f"step {metrics.step}/{total[0]}  {line(metrics)}"),
-            evaluation=lambda step, evaluation: tell(f"step {step}/{total[0]}  development text: {told(evaluation)}"),
-            say=tell,
+            metrics=lambda metrics: tell(f"{name}step {metrics.step}/{total[0]}  {line(metrics)}"),
+            evaluation=lambda step, found: tell(f"{name}step {step}/{total[0]}  development text: {told(found)}"),
+            say=lambda sentence: tell(f"{name}{sentence}"),
         )
         return
 

@@ -12,7 +12,7 @@ import json
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,10 +34,6 @@ from selfnorm.training import Interrupted, Stopped, Watcher
 
 Watch = Callable[[str], AbstractContextManager[Watcher]]
 Work = Callable[[], Mapping[str, Any]]
-
-
-class Untimed(Exception):  # noqa: N818  not an error
-    """All of a row is known but how fast it is."""
 
 
 @dataclass(frozen=True)
@@ -94,17 +90,11 @@ class Maker:
         return "begun" if (self.to / "runs" / run).exists() else "to do"
 
     def make(
-        self,
-        rows: Sequence[Row],
-        most: int | None = None,
-        clock: Clock | None = None,
-        *,
-        timed: bool = True,
-        at_once: int = 1,
+        self, rows: Sequence[Row], most: int | None = None, clock: Clock | None = None, at_once: int = 1
     ) -> Iterator[Made]:
         """At most so many rows that are not there yet; ends with TimeUp where the time is over.
 
-        With `at_once` so many are trained at a time. Without `timed` all else is done, and a later call ends the rows.
+        With `at_once` so many are trained at a time, and timed alone when all are trained.
         """
         clock = clock or Clock()
         with locked(self.to, kept.BUSY):
@@ -118,17 +108,16 @@ class Maker:
             for row in wanted:
                 clock.check()
                 self.say(f"{row.key}: {row.label}")
-                try:
-                    made = self._made(row, clock, timed)
-                except Untimed:
-                    continue
+                made = self._made(row, clock)
                 kept.append(self.to, made)
                 yield made
 
-    def prepare(self, row: Row, clock: Clock) -> None:
+    def prepare(self, row: Row, clock: Clock) -> Made:
         """All of a row that is not timed."""
-        with suppress(Untimed):
-            self._made(row, clock, timed=False)
+        prepared = self._prepared(row, clock)
+        if row.criterion is None:
+            return {**prepared.statistics(), **self._today()}
+        return self._trained(row, prepared, clock) if row.trained else self._counted(row, prepared, clock)
 
     def ready(self, row: Row) -> bool:
         """Whether all of a row is there that is not timed."""
@@ -146,18 +135,19 @@ class Maker:
         stages = (*(("training",) if row.trained else ()), "text", *(f"errors-{each.name}" for each in sets))
         return [stage for stage in stages if not self._stage(name, stage).exists()]
 
-    def _made(self, row: Row, clock: Clock, timed: bool) -> Made:
-        prepared = self._prepared(row, clock)
+    def _made(self, row: Row, clock: Clock) -> Made:
         task = self.scale.tasks[row.task]
-        head: Made = {"scale": self.scale.name, "key": row.key, "item": row.item, "label": row.label, "task": row.task}
-        head |= {"criterion": row.criterion, "k": row.k, "groups": row.groups, "sampler": row.sampler}
-        head |= {"sharing": row.sharing, "noise": row.noise, "seed": row.seed, "corpus": task.corpus}
-        head["batch"] = f"{self.scale.large} positions" if row.large else f"{task.sequences} sequences"
-        if row.criterion is None:
-            return {**head, **prepared.statistics(), **self._today()}
-        head["model"] = task.preset if row.trained else "4-gram"
-        found = self._trained(row, prepared, clock, timed) if row.trained else self._counted(row, prepared, clock)
-        return {**head, **found}
+        made: Made = {"scale": self.scale.name, "key": row.key, "item": row.item, "label": row.label, "task": row.task}
+        made |= {"criterion": row.criterion, "k": row.k, "groups": row.groups, "sampler": row.sampler}
+        made |= {"sharing": row.sharing, "noise": row.noise, "seed": row.seed, "corpus": task.corpus}
+        made["batch"] = f"{self.scale.large} positions" if row.large else f"{task.sequences} sequences"
+        if row.criterion is not None:
+            made["model"] = task.preset if row.trained else "4-gram"
+        made |= self.prepare(row, clock)
+        if row.trained and "stopped" not in made:
+            speed = partial(measures.speed, recipe(row, self.scale), self.to, self.scale.large, self.scale.repeats)
+            made |= self._staged(made["run"], "speed", speed, clock)
+        return made
 
     def _prepared(self, row: Row, clock: Clock) -> Prepared:
         corpus = named("corpus", self.corpora, self.scale.tasks[row.task].corpus)
@@ -169,14 +159,14 @@ class Maker:
         prepared.prepare()
         return prepared
 
-    def _trained(self, row: Row, prepared: Prepared, clock: Clock, timed: bool) -> Made:
-        name, chosen, scale = run_name(row, self.scale), recipe(row, self.scale), self.scale
+    def _trained(self, row: Row, prepared: Prepared, clock: Clock) -> Made:
+        name = run_name(row, self.scale)
         run = self.to / "runs" / name
 
         def train() -> Mapping[str, Any]:
             try:
                 with self.watch(row.key) as watcher:
-                    training.train(chosen, run, where=self.to, watcher=clock.bounding(watcher))
+                    training.train(recipe(row, self.scale), run, where=self.to, watcher=clock.bounding(watcher))
             except Stopped as stopped:  # that a training fails is a finding, too
                 self.say(f"{row.key}: {stopped}")
                 return {"stopped": str(stopped), **self._today()}
@@ -189,11 +179,7 @@ class Maker:
             return {"run": name, **found}
         shutil.rmtree(run / "checkpoints", ignore_errors=True)  # they are large, and the model is kept
         found |= self._staged(name, "text", lambda: measures.perplexities(run, prepared), clock)
-        errors = self._errors(row, name, run, prepared, clock)
-        if not timed and not self._stage(name, "speed").exists():
-            raise Untimed
-        speed = partial(measures.speed, chosen, self.to, scale.large, scale.repeats)
-        return {"run": name, **found, **self._staged(name, "speed", speed, clock), **errors}
+        return {"run": name, **found, **self._errors(row, name, run, prepared, clock)}
 
     def _counted(self, row: Row, prepared: Prepared, clock: Clock) -> Made:
         name = f"{prepared.corpus.name}-4gram"
