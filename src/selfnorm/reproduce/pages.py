@@ -169,8 +169,8 @@ DIFFERENCES = """\
   second pass here.
 - **Speed.** The paper timed a GTX 1080 Ti. s/batch and words/s are medians over steps of the training on an
   otherwise idle machine, with the paper's 32 or 64 sentences a batch; words/s in large batches are of the same training
-  step on one full batch of {large:,} positions, again and again. The trainings themselves ran several at a time, so
-  their times add up to more than it took.
+  step on one full batch of {large:,} positions, again and again. Trainings that run several at a time
+  (`--at-once`) take longer each: their minutes add up to more than it took.
 - **Several seeds.** A figure with ± is the mean over seeds and half their range; an interval of a WER is 95 %, by
   bootstrap over utterances, its ends averaged over seeds.
 - **K = C in figure 1** is trained without groups only: each group would draw every word.
