@@ -150,16 +150,24 @@ def plot_steps(path: Path, lines: Mapping[str, Sequence[tuple[float, float]]]) -
     return _save(path, draw)
 
 
-def plot_samples(path: Path, lines: Mapping[str, Sequence[tuple[float, float, float]]]) -> list[Path]:
-    """Perplexity, and beside it words in a second, against K; a line for each number of groups."""
+def plot_samples(
+    path: Path, lines: Mapping[str, Sequence[tuple[float, float, float]]], whole: tuple[float, float] | None = None
+) -> list[Path]:
+    """Perplexity, and beside it words in a second, against K; a line for each number of groups.
+
+    `whole` has both of cross entropy, which needs all words and no K.
+    """
 
     def draw(panels: "Sequence[Axes]") -> None:
         names = ("perplexity, normalized", "thousand words in a second")
         for part, (axes, name) in enumerate(zip(panels, names)):
+            scale = 1e3 if part else 1
             for colour, marker, (label, found) in zip(cycle(COLOURS), cycle(MARKERS), lines.items()):
                 ordered = sorted(found)
-                values = [each[1 + part] / (1e3 if part else 1) for each in ordered]
+                values = [each[1 + part] / scale for each in ordered]
                 axes.plot([each[0] for each in ordered], values, marker=marker, color=colour, label=label)
+            if whole:
+                axes.axhline(whole[part] / scale, color="black", linewidth=1, linestyle="--", label="cross entropy")
             axes.set_xscale("log")
             axes.set_xlabel("samples K")
             axes.set_ylabel(name)
@@ -174,22 +182,25 @@ def plot_samples(path: Path, lines: Mapping[str, Sequence[tuple[float, float, fl
     return _save(path, draw, panels=2)
 
 
-def plot_costs(path: Path, points: Mapping[str, tuple[float, float]]) -> list[Path]:
-    """Perplexity against minutes of training, a named point for each: the best are below and to the left."""
+def plot_costs(path: Path, found: Mapping[str, tuple[float, float]]) -> list[Path]:
+    """Minutes of training and perplexity of each way to train, a line for each and the best on top."""
+    ordered = sorted(found.items(), key=lambda each: each[1][1], reverse=True)
+    places = range(len(ordered))
 
-    def draw(axes: "Axes") -> None:
-        for colour, marker, (label, (minutes, perplexity)) in zip(cycle(COLOURS), cycle(MARKERS), points.items()):
-            axes.plot([minutes], [perplexity], marker=marker, color=colour, linestyle="none")
-            axes.annotate(
-                label, (minutes, perplexity), xytext=(5, 0), textcoords="offset points", va="center", fontsize=6
-            )
-        axes.set_xlabel("minutes of training")
-        axes.set_ylabel("perplexity, normalized")
-        axes.margins(x=0.25)
-        axes.grid(alpha=0.3)
-        axes.set_title("What a perplexity costs", loc="left")
+    def draw(panels: "Sequence[Axes]") -> None:
+        left, right = panels
+        left.plot([perplexity for _, (_, perplexity) in ordered], places, "o", color=COLOURS[0])
+        left.set_yticks(places, [label for label, _ in ordered], fontsize=7)
+        left.set_xlabel("perplexity, normalized")
+        left.set_title("What a perplexity costs", loc="left")
+        right.barh(places, [minutes for _, (minutes, _) in ordered], color=COLOURS[1], height=0.6)
+        right.set_yticks(places, [])
+        right.set_ylim(left.get_ylim())
+        right.set_xlabel("minutes of training")
+        for axes in panels:
+            axes.grid(axis="x" if axes is right else "both", alpha=0.3)
 
-    return _save(path, draw)
+    return _save(path, draw, panels=2)
 
 
 def _save(path: Path, draw: Any, panels: int = 1) -> list[Path]:

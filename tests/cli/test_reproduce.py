@@ -70,6 +70,12 @@ def test_a_plan_makes_nothing(tmp_path):
     assert "8 of 8 rows to make; 8 trainings" in call("table2", "--to", tmp_path / "new", "--plan").stdout
 
 
+def test_parts_give_the_order(tmp_path):
+    result = call("all", "--to", tmp_path / "new", "--plan", "--json", "--only", "table4/ce", "--only", "ce/g1/seed1")
+    keys = [each["key"] for each in json.loads(result.stdout)["rows"]]
+    assert keys == ["table4/ce/g1/seed1", "table3/ce/g1/seed1", "beyond/ce/g1/seed1"]
+
+
 def test_a_page_is_written_from_rows(to, tmp_path):
     call("all", "--to", to, "--page", tmp_path / "page.md")
     found = {row["item"] for row in kept.read(to)[0]}

@@ -34,7 +34,9 @@ def reproduce(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="Rows with this in their key: mode3/k8000", metavar="PART", show_default=False),
+        typer.Option(
+            help="Rows with this in their key: mode3/k8000; several, in order.", metavar="PART", show_default=False
+        ),
     ] = None,
     rows: Annotated[int | None, typer.Option(help="Make at most so many rows.", min=0, show_default=False)] = None,
     minutes: Annotated[
@@ -78,8 +80,10 @@ def reproduce(
 
 
 def _only(rows: "list[Row]", parts: list[str]) -> "list[Row]":
-    """Those whose key holds one of the parts, whole words between its strokes."""
-    found = [row for row in rows if not parts or any(f"/{part.strip('/')}/" in f"/{row.key}/" for part in parts)]
+    """Those whose key holds one of the parts, whole words between its strokes; in the order of the parts."""
+    if not parts:
+        return rows
+    found = list(dict.fromkeys(row for part in parts for row in rows if f"/{part.strip('/')}/" in f"/{row.key}/"))
     if not found:
         raise ValueError(f"--only {' --only '.join(parts)}: no row is called so; see --plan for the keys of all rows")
     return found

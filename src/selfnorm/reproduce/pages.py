@@ -237,7 +237,7 @@ def _section(item: str, found: Sequence[Made], scale: Scale) -> Iterator[str]:
     if item == "figure1":
         yield from ("![Perplexity and words in a second against K, with one group and with eight](reproduce.svg)", "")
     if item == "beyond":
-        yield from ("![Perplexity of each way to train against the minutes it takes](reproduce_costs.svg)", "")
+        yield from ("![Perplexity of each way to train, and the minutes it takes](reproduce_costs.svg)", "")
     for title, head, body in tables(item, here):
         if title:
             yield from (f"{title.removeprefix(', ')}:", "")
@@ -271,13 +271,16 @@ def write(path: Path, found: Sequence[Made], scale: Scale) -> list[Path]:
     """The page and, where there are rows for them, its plots beside it."""
     swept: dict[str, list[tuple[float, float, float]]] = {}
     costs: dict[str, tuple[float, float]] = {}
+    whole: tuple[float, float] | None = None
     for row in (row for row in found if row.get("perplexity") and row.get("words_per_second")):
         if row["item"] == "figure1":
             one = (row["k"], row["perplexity"], row["words_per_second"])
             swept.setdefault(f"G = {row['groups']}", []).append(one)
         elif row["item"] == "beyond" and "large" not in row["label"]:
             costs[row["label"]] = (row["words_seen"] / row["words_per_second"] / 60, row["perplexity"])
-    plots = [report.plot_samples(path.with_name("reproduce"), swept)] if swept else []
+            if row["criterion"] == "ce":
+                whole = (row["perplexity"], row["words_per_second"])
+    plots = [report.plot_samples(path.with_name("reproduce"), swept, whole)] if swept else []
     plots += [report.plot_costs(path.with_name("reproduce_costs"), costs)] if costs else []
     for png, _ in plots:
         png.unlink()  # pages show the SVG
