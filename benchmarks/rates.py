@@ -19,7 +19,7 @@ from rows import append
 from selfnorm import training
 from selfnorm.bench.machine import default_device, name_of
 from selfnorm.recipe import Recipe, Table
-from selfnorm.reproduce.plan import SCALES, recipe, rows
+from selfnorm.reproduce.plan import BETA2, SCALES, recipe, rows
 
 
 def short(whole: Recipe, lr: float, beta2: float, steps: int, corpus: str | None) -> Recipe:
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--to", type=Path, required=True)
     parser.add_argument("--scale", default="small", choices=SCALES)
     parser.add_argument("--lr", type=float, nargs="+", default=[0.0003, 0.001])
-    parser.add_argument("--beta2", type=float, nargs="+", default=[0.999])
+    parser.add_argument("--beta2", type=float, nargs="+", default=[BETA2])
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--corpus")
     options = parser.parse_args()

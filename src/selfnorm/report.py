@@ -193,12 +193,12 @@ def plot_costs(path: Path, found: Mapping[str, tuple[float, float]]) -> list[Pat
         left.set_yticks(places, [label for label, _ in ordered], fontsize=7)
         left.set_xlabel("perplexity, normalized")
         left.set_title("What a perplexity costs", loc="left")
+        left.grid(alpha=0.3)
         right.barh(places, [minutes for _, (minutes, _) in ordered], color=COLOURS[1], height=0.6)
         right.set_yticks(places, [])
         right.set_ylim(left.get_ylim())
         right.set_xlabel("minutes of training")
-        for axes in panels:
-            axes.grid(axis="x" if axes is right else "both", alpha=0.3)
+        right.grid(axis="x", alpha=0.3)
 
     return _save(path, draw, panels=2)
 

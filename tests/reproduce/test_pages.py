@@ -92,6 +92,7 @@ def test_the_page_says_where_rows_come_from(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     assert "(reproduce.svg)" in text
     assert "(reproduce_costs.svg)" in text
+    assert "cross entropy" in (tmp_path / "reproduce.svg").read_text()
     assert "| What more samples bring gets less | K = 10, 300, 8000: 60.0, 60.0, 60.0 | no |" in text
     assert text.count("Not run yet.") == len(ITEMS) - 3
     made = "1 of 16 rows, made on NVIDIA H200, torch 2.11, 2026-11-15; each training saw 55,800,000 words"

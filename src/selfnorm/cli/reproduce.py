@@ -81,12 +81,13 @@ def reproduce(
 
 def _only(rows: "list[Row]", parts: list[str]) -> "list[Row]":
     """Those whose key holds one of the parts, whole words between its strokes; in the order of the parts."""
-    if not parts:
-        return rows
-    found = list(dict.fromkeys(row for part in parts for row in rows if f"/{part.strip('/')}/" in f"/{row.key}/"))
-    if not found:
-        raise ValueError(f"--only {' --only '.join(parts)}: no row is called so; see --plan for the keys of all rows")
-    return found
+    found: dict[Row, None] = {}
+    for part in parts:
+        here = [row for row in rows if f"/{part.strip('/')}/" in f"/{row.key}/"]
+        if not here:
+            raise ValueError(f"--only {part}: no row is called so; see --plan for the keys of all rows")
+        found |= dict.fromkeys(here)
+    return list(found) if parts else rows
 
 
 def _maker(to: Path, scale: "Scale", data: Path | None, making: bool) -> "Maker":
