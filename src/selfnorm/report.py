@@ -159,6 +159,8 @@ def plot_samples(
     """
 
     def draw(panels: "Sequence[Axes]") -> None:
+        from matplotlib.ticker import MaxNLocator, NullLocator
+
         names = ("perplexity, normalized", "thousand words in a second")
         for part, (axes, name) in enumerate(zip(panels, names)):
             scale = 1e3 if part else 1
@@ -173,8 +175,9 @@ def plot_samples(
             axes.set_ylabel(name)
             axes.grid(axis="y", alpha=0.3)
         panels[0].set_yscale("log")
+        panels[0].yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
         panels[0].yaxis.set_major_formatter("{x:g}")
-        panels[0].yaxis.set_minor_formatter("{x:g}")
+        panels[0].yaxis.set_minor_locator(NullLocator())
         panels[1].set_ylim(bottom=0)
         panels[0].legend(frameon=False)
         panels[0].set_title("The number of samples", loc="left")
@@ -190,7 +193,10 @@ def plot_costs(path: Path, found: Mapping[str, tuple[float, float]]) -> list[Pat
     def draw(panels: "Sequence[Axes]") -> None:
         left, right = panels
         left.plot([perplexity for _, (_, perplexity) in ordered], places, "o", color=COLOURS[0])
+        low, high = left.get_xlim()
+        left.set_xlim(0.99 * low, 1.01 * high)  # a tenth of a percent must not look large
         left.set_yticks(places, [label for label, _ in ordered], fontsize=7)
+        left.set_ylim(-0.6, len(ordered) - 0.4)
         left.set_xlabel("perplexity, normalized")
         left.set_title("What a perplexity costs", loc="left")
         left.grid(alpha=0.3)

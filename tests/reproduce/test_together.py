@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+import torch
 
 from selfnorm.reproduce.clock import Clock, TimeUp
 from selfnorm.reproduce.make import Maker
@@ -69,6 +70,37 @@ def test_what_fails_is_said_and_the_others_are_ended(tmp_path, scale, corpus):
     small = replace(corpus, size=102)
     with pytest.raises(ValueError, match="200 distinct ids cannot be drawn from 102 words"):
         list(maker(tmp_path, scale, small).make(chosen(scale, "table2/mode3/k200", "table2/nce/k200"), at_once=2))
+
+
+class Crowded(Maker):
+    """Its NCE rows find no memory so many times."""
+
+    times = 1
+
+    def prepare(self, row, clock):
+        tried = self.to / "tried"
+        if row.criterion == "nce" and (before := tried.stat().st_size if tried.exists() else 0) < self.times:
+            tried.write_text("x" * (before + 1))
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 646.00 MiB")
+        return super().prepare(row, clock)
+
+
+class Hopeless(Crowded):
+    times = 100
+
+
+def test_a_row_without_memory_goes_on_when_fewer_run(tmp_path, scale, corpus):
+    wanted, said = chosen(scale, "table2/mode3/k200", "table2/nce/k200", "table2/mode1/k200"), []
+    one = Crowded(tmp_path, scale, {corpus.name: corpus}, say=said.append)
+    assert len(list(one.make(wanted, at_once=2))) == 3
+    assert "table2/nce/k200/g1/replacement/log_uniform/seed1: out of memory, it goes on when fewer than 2 run" in said
+
+
+def test_a_row_that_finds_no_memory_alone_fails(tmp_path, scale, corpus):
+    wanted = chosen(scale, "table2/mode3/k200", "table2/nce/k200")
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate"):
+        list(Hopeless(tmp_path, scale, {corpus.name: corpus}).make(wanted, at_once=2))
+    assert (tmp_path / "tried").read_text() == "xx"
 
 
 def test_a_process_that_is_killed_is_named(tmp_path, scale, corpus):

@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from selfnorm import training
 from selfnorm.files import atomic, finite, locked
 from selfnorm.registry import named
@@ -103,7 +105,7 @@ class Maker:
             if at_once > 1:
                 for row in wanted:
                     self._prepared(row, clock)
-                like = partial(Maker, self.to, self.scale, self.corpora, origin=self.origin)
+                like = partial(type(self), self.to, self.scale, self.corpora, origin=self.origin)
                 together.ahead(self, like, wanted, at_once, clock)
             for row in wanted:
                 clock.check()
@@ -220,6 +222,7 @@ class Maker:
             raise
         finally:
             gc.collect()  # a trainer and its graphs hold each other, and a GPU's memory
+            torch.cuda.empty_cache()  # others may run beside us
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(path) as file:
             file.write((json.dumps(found, allow_nan=False) + "\n").encode())

@@ -21,7 +21,8 @@ from selfnorm.training.log import LOG
 from selfnorm.training.parts import build
 from selfnorm.training.trainer import Trainer
 
-WARM, TIMED = 15, 15  # runs of steps: the first ones compile, then record the shapes that come again
+WARM, TIMED = 4, 5  # runs over the same batches: the first ones compile, then record every shape as a graph
+LONGER = 5  # a run over batches of all lengths, than one over a large batch
 WARM_UP = 6  # steps of one batch before any is timed
 LOOKED_AT = 20  # batches, of which the fullest is timed
 NUMBERS = ("perplexity", "perplexity_as_is", "log_z_mean", "log_z_std")
@@ -45,24 +46,22 @@ def speed(recipe: Recipe, where: Path, positions: int, repeats: int) -> Found:
 
 
 def _own_batches(recipe: Recipe, where: Path, repeats: int) -> Found:
-    """Seconds of a step as in training: with batches of all lengths, made meanwhile. Medians over runs of steps."""
+    """Seconds of a step as in training: with batches of all lengths, made meanwhile. The median of equal runs."""
     trainer = Trainer(build(recipe, where), where / "speed")
-    seconds, words = [], []
-    trainer.parts.model.train()
-    with trainer.own_chance(), ahead(trainer.parts.batches, 0, trainer.parts.device) as batches:
-        for run in range(WARM + TIMED):
-            begin, seen = time.perf_counter(), 0
-            for batch in islice(batches, repeats):
-                norm, _ = trainer.update(batch)
-                trainer.step += 1
-                seen += batch.positions
-            float(norm)  # waits until all is done
-            seconds.append(time.perf_counter() - begin)
-            words.append(seen / seconds[run])
-    return {
-        "seconds_per_batch": statistics.median(seconds[WARM:]) / repeats,
-        "words_per_second": statistics.median(words[WARM:]),
-    }
+    parts, seconds = trainer.parts, []
+    parts.model.train()
+    with trainer.own_chance():
+        for _ in range(WARM + TIMED):
+            words, begin = 0, time.perf_counter()
+            with ahead(parts.batches, 0, parts.device) as batches:
+                for batch in islice(batches, LONGER * repeats):
+                    norm, _ = trainer.update(batch)
+                    trainer.step += 1
+                    words += batch.positions
+                float(norm)  # waits until all is done
+                seconds.append(time.perf_counter() - begin)
+    median = statistics.median(seconds[WARM:])
+    return {"seconds_per_batch": median / (LONGER * repeats), "words_per_second": words / median}
 
 
 def _large_batch(recipe: Recipe, where: Path, positions: int, repeats: int) -> Found:

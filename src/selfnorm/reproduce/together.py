@@ -1,7 +1,7 @@
 """Several rows at a time, each in a process of its own: small batches leave most of a GPU idle.
 
 Processes do all that is not timed; whoever started them ends the rows, one by one. A signal is passed on to all of
-them, so that trainings are saved.
+them, so that trainings are saved. A row that finds no memory beside the others goes on when fewer run.
 """
 
 import multiprocessing
@@ -57,8 +57,15 @@ def ahead(maker: "Maker", like: Callable[..., "Maker"], rows: Sequence[Row], num
                     wire, one = _begin(maker, like, waiting.pop(0), number, clock)
                     begun[wire] = one
                 for wire in list(begun) if wait(list(begun), LOOK) else ():
-                    if wire.poll():
-                        failure = _hear(wire, begun, maker) or failure
+                    if not wire.poll():
+                        continue
+                    row, error = begun[wire].row, _hear(wire, begun, maker)
+                    if isinstance(error, torch.OutOfMemoryError) and number > 1:
+                        number -= 1
+                        waiting.insert(0, row)
+                        maker.say(f"{row.key}: out of memory, it goes on when fewer than {number + 1} run")
+                    else:
+                        failure = error or failure
                 if (failure or noted.number) and not passed_on:
                     passed_on = True
                     for one in begun.values():
