@@ -2,6 +2,7 @@
 
 import csv
 import datetime
+import fcntl
 import platform
 import subprocess
 from pathlib import Path
@@ -30,14 +31,14 @@ def commit() -> str:
 
 
 def append(name: str, rows: list[dict[str, Any]]) -> Path:
-    """Add rows to results/NAME.csv; all rows of a file have the same columns."""
+    """Add rows to results/NAME.csv, beside others that do; all rows of a file have the same columns."""
     path = RESULTS / f"{name}.csv"
     path.parent.mkdir(exist_ok=True)
     rows = [{**row, "commit": commit(), "date": datetime.date.today().isoformat()} for row in rows]
-    new = not path.exists()
     with path.open("a", newline="") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         writer = csv.DictWriter(file, list(rows[0]))
-        if new:
+        if not path.stat().st_size:
             writer.writeheader()
         writer.writerows(rows)
     return path

@@ -75,6 +75,25 @@ def trainings(corpus: str, speed: bool) -> str:
     return markdown(columns, found)
 
 
+def paper() -> str:
+    """Cross entropy and Mode3 with the paper's draws, of the rows that see the same words."""
+    path = ROOT / "benchmarks" / "results" / "reproduce" / "rows.jsonl"
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    found = [row for row in found if row["scale"] == "small" and row["groups"] == 1]
+    entropy = [row for row in found if row["item"] == "beyond" and row["label"] == "CE"]
+    swept = [row for row in found if row["item"] == "figure1" and row["k"] in (100, 1000, 8000)]
+    both = entropy + sorted(swept, key=lambda row: row["k"])
+    for row in both:
+        row |= {f"test_{name}": row[name] for name in ("perplexity", "perplexity_as_is", "log_z_mean", "log_z_std")}
+        row["words_per_second"] = round(row["words_per_second"], -3)
+    columns = {"criterion": "criterion", "k": "K", "words_per_second": "words/s", "test_perplexity": "test perplexity"}
+    columns |= {"test_perplexity_as_is": "test, scores as they are"}
+    columns |= {"test_log_z_mean": "log Z mean", "test_log_z_std": "log Z std"}
+    return markdown(
+        columns, [{name: "" if value is None else str(value) for name, value in row.items()} for row in both]
+    )
+
+
 def output_layer() -> str:
     found = latest(rows("output_layer_cpu"), "C", "impl", "gradients", "k")
     columns = {"C": "C", "impl": "loss", "gradients": "gradients", "k": "words summed over", "ms": "ms"}
@@ -395,6 +414,7 @@ TABLES = {
     "training-ptb": lambda: trainings("ptb", speed=False),
     "training-books": lambda: trainings("books", speed=True),
     "output-layer-cpu": output_layer,
+    "paper-short": paper,
     "samplers": samplers,
 }
 

@@ -22,7 +22,7 @@ from selfnorm.training.parts import build
 from selfnorm.training.trainer import Trainer
 
 WARM, TIMED = 4, 5  # runs over the same batches: the first ones compile, then record every shape as a graph
-LONGER = 5  # a run over batches of all lengths, than one over a large batch
+LONGER = 3  # a run over batches of all lengths, than one over a large batch
 WARM_UP = 6  # steps of one batch before any is timed
 LOOKED_AT = 20  # batches, of which the fullest is timed
 NUMBERS = ("perplexity", "perplexity_as_is", "log_z_mean", "log_z_std")

@@ -99,7 +99,7 @@ def _real(name: str, podcasts: float, swept: float, books: float, both: float) -
         {
             SWB: task("podcasts", "swb-lstm", 32, podcasts, 0.001, 1000, 27.9e6),
             SWEPT: task("podcasts", "swb-lstm", 32, swept, 0.001, 1000, 27.9e6),
-            LIBRI: task("books", "libri-transformer", 64, books, 0.0005, 2000, 87.6e6),
+            LIBRI: task("books", "libri-transformer", 64, books, 0.00025, 2000, 87.6e6),  # benchmarks/results/rates.csv
             EN: task("books+podcasts", "en-lstm", 64, both, 0.001, 1000, 115.5e6),
         },
         extra={"save_every": 20_000, "log_every": 100, "evaluation_words": 200_000, "most": 2_000_000_000},
