@@ -1,18 +1,17 @@
 """What is measured of a trained model: its speed, its perplexities, and what it leaves wrong."""
 
-import gc
 import json
 import statistics
 import time
-from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 from selfnorm.corpus.ahead import ahead
+from selfnorm.corpus.batches import Sentences as Batches
 from selfnorm.corpus.store import TokenStore
 from selfnorm.evaluation import evaluate, evaluate_mixture, evaluate_ngram, summarize
-from selfnorm.recipe import Recipe, Table
+from selfnorm.recipe import Recipe
 from selfnorm.reproduce.corpora import Prepared, Sentences
 from selfnorm.scorers import Neural
 from selfnorm.scorers.interpolated import fit
@@ -40,48 +39,42 @@ def logged(run: Path) -> Found:
 
 def speed(recipe: Recipe, where: Path, positions: int, repeats: int) -> Found:
     """Of the training's own batches, and of large ones; nothing else may run on the machine."""
-    found = _own_batches(recipe, where, repeats)
-    gc.collect()  # a trainer and its graphs hold each other, and a GPU's memory
-    return found | _large_batch(recipe, where, positions, repeats)
-
-
-def _own_batches(recipe: Recipe, where: Path, repeats: int) -> Found:
-    """Seconds of a step as in training: with batches of all lengths, made meanwhile. The median of equal runs."""
     trainer = Trainer(build(recipe, where), where / "speed")
-    parts, seconds = trainer.parts, []
-    parts.model.train()
+    trainer.parts.model.train()
     with trainer.own_chance():
-        for _ in range(WARM + TIMED):
-            words, begin = 0, time.perf_counter()
-            with ahead(parts.batches, 0, parts.device) as batches:
-                for batch in islice(batches, LONGER * repeats):
-                    norm, _ = trainer.update(batch)
-                    trainer.step += 1
-                    words += batch.positions
-                float(norm)  # waits until all is done
-                seconds.append(time.perf_counter() - begin)
-    median = statistics.median(seconds[WARM:])
-    return {"seconds_per_batch": median / (LONGER * repeats), "words_per_second": words / median}
+        return _own_batches(trainer, LONGER * repeats) | _large_batch(trainer, positions, repeats)
 
 
-def _large_batch(recipe: Recipe, where: Path, positions: int, repeats: int) -> Found:
-    """Words in a second with large batches: the trainer's own step, again and again on one full batch."""
-    batches = Table("sentences", {"positions": positions, "max_length": min(256, positions)})
-    trainer = Trainer(build(replace(recipe, batches=batches), where), where / "speed")
-    parts = trainer.parts
-    ready = [parts.batches.batch(0, n) for n in range(min(LOOKED_AT, parts.batches.steps_per_epoch))]
-    batch = max(ready, key=lambda each: len(each.targets)).to(parts.device)
-    parts.model.train()
-    with trainer.own_chance():
-        for _ in range(min(WARM_UP, repeats)):
-            trainer.update(batch)
-        seconds = []
-        for _ in range(4):
-            begin = time.perf_counter()
-            for _ in range(max(1, repeats // 4)):
+def _own_batches(trainer: Trainer, steps: int) -> Found:
+    """Seconds of a step as in training: with batches of all lengths, made meanwhile. The median of equal runs."""
+    seconds = []
+    for _ in range(WARM + TIMED):
+        words, begin = 0, time.perf_counter()
+        with ahead(trainer.parts.batches, 0, trainer.parts.device) as batches:
+            for batch in islice(batches, steps):
                 norm, _ = trainer.update(batch)
+                trainer.step += 1
+                words += batch.positions
             float(norm)  # waits until all is done
-            seconds.append((time.perf_counter() - begin) / max(1, repeats // 4))
+            seconds.append(time.perf_counter() - begin)
+    median = statistics.median(seconds[WARM:])
+    return {"seconds_per_batch": median / steps, "words_per_second": words / median}
+
+
+def _large_batch(trainer: Trainer, positions: int, repeats: int) -> Found:
+    """Words in a second with large batches: the trainer's own step, again and again on one full batch."""
+    batches = Batches(trainer.parts.data.train, positions=positions, max_length=min(256, positions))
+    ready = [batches.batch(0, n) for n in range(min(LOOKED_AT, batches.steps_per_epoch))]
+    batch = max(ready, key=lambda each: len(each.targets)).to(trainer.parts.device)
+    for _ in range(min(WARM_UP, repeats)):
+        trainer.update(batch)
+    seconds = []
+    for _ in range(4):
+        begin = time.perf_counter()
+        for _ in range(max(1, repeats // 4)):
+            norm, _ = trainer.update(batch)
+        float(norm)  # waits until all is done
+        seconds.append((time.perf_counter() - begin) / max(1, repeats // 4))
     return {"large_positions": positions, "words_per_second_large": len(batch.targets) / statistics.median(seconds)}
 
 
