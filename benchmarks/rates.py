@@ -19,7 +19,7 @@ from rows import append
 from selfnorm import training
 from selfnorm.bench.machine import default_device, name_of
 from selfnorm.recipe import Recipe, Table
-from selfnorm.reproduce.plan import BETA2, SCALES, recipe, rows
+from selfnorm.reproduce.plan import BETA2, SCALES, Row, Scale, recipe, rows
 
 
 def short(whole: Recipe, lr: float, beta2: float, steps: int, corpus: str | None) -> Recipe:
@@ -33,6 +33,13 @@ def short(whole: Recipe, lr: float, beta2: float, steps: int, corpus: str | None
     )
 
 
+def chosen(parser: argparse.ArgumentParser, key: str, scale: Scale) -> Row:
+    row = next((row for row in rows("all", scale) if row.key == key), None)
+    if row is None:
+        parser.error(f"{key}: no row is called so; `selfnorm reproduce all --plan` has their keys")
+    return row
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("key", help="as in `selfnorm reproduce all --plan`")
@@ -44,9 +51,7 @@ def main() -> None:
     parser.add_argument("--corpus")
     options = parser.parse_args()
     scale = SCALES[options.scale]
-    row = next((row for row in rows("all", scale) if row.key == options.key), None)
-    if row is None:
-        parser.error(f"{options.key}: no row is called so; `selfnorm reproduce all --plan` has their keys")
+    row = chosen(parser, options.key, scale)
     for lr in options.lr:
         for beta2 in options.beta2:
             tried = short(recipe(row, scale), lr, beta2, options.steps, options.corpus)
