@@ -74,6 +74,7 @@ ASKING = {  # who must know a device's kind, and why
     "ops/fused.py": "asks whether autocast is on for the device",
     "ops/plain.py": "asks whether autocast is on for the device",
     "optim/__init__.py": "lets the fused optimizers skip a bad step on the GPU",
+    "reproduce/make.py": "hands back the memory that a finished stage had cached",
     "scorers/neural.py": "takes a GPU when there is one",
     "training/settings.py": "takes a GPU when there is one, and bfloat16 only there",
     "training/state.py": "saves the GPU's generator",
