@@ -41,6 +41,9 @@ def test_png_and_svg(name, tmp_path):
     assert png.read_bytes().startswith(b"\x89PNG")
     assert "</svg>" in svg.read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}.png", f"{name}.svg"]
+    before = svg.read_bytes()
+    PLOTS[name](tmp_path / name)
+    assert svg.read_bytes() == before
 
 
 def test_legend_has_mean_and_deviation_of_each_model(tmp_path, monkeypatch):

@@ -212,6 +212,7 @@ def plot_costs(path: Path, found: Mapping[str, tuple[float, float]]) -> list[Pat
 def _save(path: Path, draw: Any, panels: int = 1) -> list[Path]:
     """One figure as PNG and SVG, each whole or not at all; one panel is drawn on, several are handed over as a row."""
     try:
+        from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError:
         raise ValueError("plots need matplotlib; say: pip install 'selfnorm[plot]'") from None
@@ -223,7 +224,7 @@ def _save(path: Path, draw: Any, panels: int = 1) -> list[Path]:
     written = []
     for kind in ("png", "svg"):
         target = path.with_suffix(f".{kind}")
-        with atomic(target) as file:
+        with atomic(target) as file, rc_context({"svg.hashsalt": "selfnorm"}):  # the same plot has the same bytes
             figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
         written.append(target)
     return written
