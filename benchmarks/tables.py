@@ -38,13 +38,7 @@ def markdown(columns: dict[str, str], found: list[Row]) -> str:
 
 
 LEFT = {"by", "body", "pass", "way", "shape", "criterion", "noise", "impl", "gradients", "sampler"}
-DIGITS = {
-    "valid_perplexity": 1,
-    "test_perplexity": 1,
-    "test_perplexity_as_is": 1,
-    "test_log_z_mean": 3,
-    "test_log_z_std": 3,
-}
+DIGITS = {"perplexity": 1, "perplexity_as_is": 1, "log_z_mean": 3, "log_z_std": 3}
 
 
 def shown(key: str, value: str) -> str:
@@ -53,8 +47,9 @@ def shown(key: str, value: str) -> str:
     if key in LEFT:
         return f"`{value}`" if key in ("criterion", "noise", "sampler") else value
     number = float(value)
-    if key in DIGITS:
-        return f"{number:+.{DIGITS[key]}f}" if key == "test_log_z_mean" else f"{number:.{DIGITS[key]}f}"
+    what = key.removeprefix("test_").removeprefix("valid_")
+    if what in DIGITS:
+        return f"{number:+.{DIGITS[what]}f}" if what == "log_z_mean" else f"{number:.{DIGITS[what]}f}"
     return f"{number:,.0f}" if number == int(number) else f"{number:,g}"
 
 
@@ -77,21 +72,13 @@ def trainings(corpus: str, speed: bool) -> str:
 
 def paper() -> str:
     """Cross entropy and Mode3 with the paper's draws, of the rows that see the same words."""
-    path = ROOT / "benchmarks" / "results" / "reproduce" / "rows.jsonl"
-    found = [json.loads(line) for line in path.read_text().splitlines()]
-    found = [row for row in found if row["scale"] == "small" and row["groups"] == 1]
+    found = [row for row in rows("reproduce/rows") if row["scale"] == "small" and row["groups"] == "1"]
     entropy = [row for row in found if row["item"] == "beyond" and row["label"] == "CE"]
-    swept = [row for row in found if row["item"] == "figure1" and row["k"] in (100, 1000, 8000)]
-    both = entropy + sorted(swept, key=lambda row: row["k"])
-    for row in both:
-        row |= {f"test_{name}": row[name] for name in ("perplexity", "perplexity_as_is", "log_z_mean", "log_z_std")}
-        row["words_per_second"] = round(row["words_per_second"], -3)
-    columns = {"criterion": "criterion", "k": "K", "words_per_second": "words/s", "test_perplexity": "test perplexity"}
-    columns |= {"test_perplexity_as_is": "test, scores as they are"}
-    columns |= {"test_log_z_mean": "log Z mean", "test_log_z_std": "log Z std"}
-    return markdown(
-        columns, [{name: "" if value is None else str(value) for name, value in row.items()} for row in both]
-    )
+    swept = [row for row in found if row["item"] == "figure1" and row["k"] in ("100", "1000", "8000")]
+    both = [{**row, "words_per_second": str(round(float(row["words_per_second"]), -3))} for row in entropy + swept]
+    columns = {"criterion": "criterion", "k": "K", "words_per_second": "words/s", "perplexity": "test perplexity"}
+    columns |= {"perplexity_as_is": "test, scores as they are", "log_z_mean": "log Z mean", "log_z_std": "log Z std"}
+    return markdown(columns, sorted(both, key=lambda row: int(row["k"] or 0)))
 
 
 def output_layer() -> str:

@@ -7,8 +7,8 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
+from selfnorm.corpus import batches as cut
 from selfnorm.corpus.ahead import ahead
-from selfnorm.corpus.batches import Sentences as Batches
 from selfnorm.corpus.store import TokenStore
 from selfnorm.evaluation import evaluate, evaluate_mixture, evaluate_ngram, summarize
 from selfnorm.recipe import Recipe
@@ -63,7 +63,7 @@ def _own_batches(trainer: Trainer, steps: int) -> Found:
 
 def _large_batch(trainer: Trainer, positions: int, repeats: int) -> Found:
     """Words in a second with large batches: the trainer's own step, again and again on one full batch."""
-    batches = Batches(trainer.parts.data.train, positions=positions, max_length=min(256, positions))
+    batches = cut.Sentences(trainer.parts.data.train, positions=positions, max_length=min(256, positions))
     ready = [batches.batch(0, n) for n in range(min(LOOKED_AT, batches.steps_per_epoch))]
     batch = max(ready, key=lambda each: len(each.targets)).to(trainer.parts.device)
     for _ in range(min(WARM_UP, repeats)):
