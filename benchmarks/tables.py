@@ -10,8 +10,11 @@ import csv
 import json
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from selfnorm.reproduce import plan
 
 ROOT = Path(__file__).parent.parent
 PLACE = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -38,12 +41,14 @@ def markdown(columns: dict[str, str], found: list[Row]) -> str:
 
 
 LEFT = {"by", "body", "pass", "way", "shape", "criterion", "noise", "impl", "gradients", "sampler"}
-DIGITS = {"perplexity": 1, "perplexity_as_is": 1, "log_z_mean": 3, "log_z_std": 3}
+DIGITS = {"perplexity": 1, "perplexity_as_is": 1, "mixture_perplexity": 1, "log_z_mean": 3, "log_z_std": 3}
 
 
 def shown(key: str, value: str) -> str:
     if value == "":
         return "-"
+    if key.startswith("wer."):
+        return value
     if key in LEFT:
         return f"`{value}`" if key in ("criterion", "noise", "sampler") else value
     number = float(value)
@@ -71,14 +76,30 @@ def trainings(corpus: str, speed: bool) -> str:
 
 
 def paper() -> str:
-    """Cross entropy and Mode3 with the paper's draws, of the rows that see the same words."""
-    found = [row for row in rows("reproduce/rows") if row["scale"] == "small" and row["groups"] == "1"]
-    entropy = [row for row in found if row["item"] == "beyond" and row["label"] == "CE"]
-    swept = [row for row in found if row["item"] == "figure1" and row["k"] in ("100", "1000", "8000")]
-    both = [{**row, "words_per_second": str(round(float(row["words_per_second"]), -3))} for row in entropy + swept]
+    """Table 3, whole trainings: means over seeds, the ends of intervals as well."""
+    wers = {f"wer.{name}.all": f"WER {name}, %" for name in ("ps-lattices", "moonshine-nbest")}
+    names = ("words_per_second", "perplexity", "mixture_perplexity", "perplexity_as_is", "log_z_mean", "log_z_std")
+    groups: dict[str, list[Row]] = {}
+    for row in rows("reproduce/rows"):
+        if (row["scale"], row["item"]) == ("small", "table3") and row["run"]:
+            groups.setdefault(row["label"], []).append(row)
+    found = []
+    for group in groups.values():
+        mean = partial(_mean, group)
+        told = {name: str(mean(name)) for name in names}
+        told["words_per_second"] = str(round(mean("words_per_second"), -3))
+        for key in wers:
+            told[key] = f"{mean(f'{key}.wer'):.1f} ({mean(f'{key}.interval.0'):.1f} to {mean(f'{key}.interval.1'):.1f})"
+        found.append({**group[-1], **told})
     columns = {"criterion": "criterion", "k": "K", "words_per_second": "words/s", "perplexity": "test perplexity"}
-    columns |= {"perplexity_as_is": "test, scores as they are", "log_z_mean": "log Z mean", "log_z_std": "log Z std"}
-    return markdown(columns, sorted(both, key=lambda row: int(row["k"] or 0)))
+    columns |= {"mixture_perplexity": "with the 4-gram", "perplexity_as_is": "scores as they are"}
+    order = [row.criterion for row in plan.rows("table3", plan.SCALES["small"])]
+    found.sort(key=lambda row: order.index(row["criterion"]))
+    return markdown(columns | {"log_z_mean": "log Z mean", "log_z_std": "log Z std"} | wers, found)
+
+
+def _mean(found: list[Row], name: str) -> float:
+    return sum(float(row[name]) for row in found) / len(found)
 
 
 def output_layer() -> str:

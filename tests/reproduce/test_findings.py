@@ -2,7 +2,7 @@
 
 import pytest
 
-from selfnorm.reproduce.findings import BEST, findings
+from selfnorm.reproduce.findings import BEST, FEW, findings
 from selfnorm.reproduce.plan import SCALES, rows
 
 SMALL = SCALES["small"]
@@ -72,14 +72,19 @@ def test_cross_entropy_is_the_measure_and_seeds_count_alike():
 
 @pytest.mark.parametrize(("best", "holds"), [(80.0, True), (80.1, False)])
 def test_fewer_samples_with_groups(best, holds):
-    assert said([row("beyond", "CE", 80.0), row("beyond", BEST, best)], "Mode3 at K = 1000") == [holds]
+    entropy, grouped = row("beyond", "CE", 80.0), row("beyond", BEST, best)
+    assert said([entropy, grouped], "Mode3 at K = 1000") == [holds]
+    assert said([entropy, grouped, row("beyond", FEW, 79.0)], "Mode3 at K = 1000") == [True, holds]
 
 
 def test_log_z():
     few, many = row("table2", "NCE, K = 100", 60.0, mean=0.5), row("table2", "NCE, K = 8000", 55.0)
     assert said([few, many, row("table3", "CE", 50.0, mean=9.0)], "Self-normalized") == [True]
     (told,) = findings([few, many, row("table3", "BCE", 52.0, mean=-0.03)])
-    assert (told.found, told.holds) == ("1 of 2 trainings; the largest are 0.030 and 0.100", False)
+    assert (told.found, told.holds) == (
+        "1 of 2 trainings; the largest are 0.030 and 0.100; the std of BCE, which draws nothing, is 0.100",
+        False,
+    )
     assert said([row("table3", "BCE", 52.0, std=0.2)], "Self-normalized") == [False]
     assert said([row("beyond", "sampled softmax, K = 8000", 60.0, mean=-4.0)], "Sampled softmax") == [True]
     assert said([row("beyond", "sampled softmax, K = 8000", 60.0)], "Sampled softmax") == [False]

@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 from selfnorm.reproduce import rows as kept
-from selfnorm.reproduce.pages import page, tables, write
+from selfnorm.reproduce.pages import page, write
 from selfnorm.reproduce.plan import ITEMS, SCALES, rows
+from selfnorm.reproduce.tables import tables
 
 ROOT = Path(__file__).parents[2]
 SMALL = SCALES["small"]
@@ -52,6 +53,18 @@ def test_seeds_are_one_line_with_their_spread():
     assert line["ours: PPL"] == "60.50 ± 0.50"
 
 
+def test_what_is_worth_its_time():
+    found = [
+        row(planned("beyond", "CE", 1), 80.0, words_per_second=100_000.0),
+        row(planned("beyond", "CE", 2), 82.0, words_per_second=100_000.0),
+        row(planned("beyond", "Mode3, K = 1000, distinct"), 81.5),  # faster
+        row(planned("beyond", "Mode3, K = 8000, distinct"), 81.6, words_per_second=120_000.0),  # slower, and no better
+    ]
+    text = page(found, SMALL).partition("Worth their time")[2]
+    told = [line for line in text.splitlines() if line.startswith("- ")][:2]
+    assert told == ["- Mode3, K = 1000, distinct: 81.50 in 6.20 minutes", "- CE: 81.00 in 9.30 minutes"]
+
+
 def test_errors_of_sets_and_subsets():
     def rate(wer):
         return {"wer": wer, "interval": [wer - 2, wer + 3], "first_pass": 40.0, "words": 100}
@@ -95,7 +108,7 @@ def test_the_page_says_where_rows_come_from(tmp_path):
     assert "cross entropy" in (tmp_path / "reproduce.svg").read_text()
     assert "| What more samples bring gets less | K = 10, 300, 8000: 60.0, 60.0, 60.0 | no |" in text
     assert text.count("Not run yet.") == len(ITEMS) - 3
-    made = "1 of 16 rows, made on NVIDIA H200, torch 2.11, 2026-11-15; each training saw 55,800,000 words"
+    made = "1 of 10 rows, made on NVIDIA H200, torch 2.11, 2026-11-15; each training saw 55,800,000 words"
     assert f"{made}, and all of them took 6.0 minutes." in text
     assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= 200
 

@@ -193,8 +193,8 @@ def _show(found: "list[Made]", wanted: "list[Row]") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from selfnorm.reproduce.pages import tables
     from selfnorm.reproduce.paper import TITLES
+    from selfnorm.reproduce.tables import tables
 
     console = Console(highlight=False)
     for item in dict.fromkeys(row.item for row in wanted):

@@ -26,6 +26,7 @@ NAMES = {"ce": "CE", "bce": "BCE", "is": "IS", "nce": "NCE", "mode1": "Mode1", "
 NAMES |= {"ce_vr": "CE + (log Z)²", "linear": "linear bound", "sampled_softmax": "sampled softmax"}
 SWEEP = (10, 30, 100, 300, 1000, 3000, 8000, 30_000)
 LARGE = 8192  # positions of a large batch
+FEW = 1000  # samples that are enough for cross entropy's perplexity, if they are well drawn
 BETA2 = 0.999  # 0.99, the library's default, is worse in batches of 32 sentences: docs/log.md
 
 
@@ -94,12 +95,12 @@ def _real(name: str, podcasts: float, swept: float, books: float, both: float) -
     def task(corpus: str, preset: str, sequences: int, passes: float, lr: float, warmup: int, words: float) -> Task:
         return Task(corpus, preset, sequences, {"epochs": passes}, lr, warmup, words * passes)
 
-    return Scale(
+    return Scale(  # learning rates: benchmarks/results/rates.csv
         name,
         {
             SWB: task("podcasts", "swb-lstm", 32, podcasts, 0.001, 1000, 27.9e6),
             SWEPT: task("podcasts", "swb-lstm", 32, swept, 0.001, 1000, 27.9e6),
-            LIBRI: task("books", "libri-transformer", 64, books, 0.00025, 2000, 87.6e6),  # benchmarks/results/rates.csv
+            LIBRI: task("books", "libri-transformer", 64, books, 0.000125, 2000, 87.6e6),
             EN: task("books+podcasts", "en-lstm", 64, both, 0.001, 1000, 115.5e6),
         },
         extra={"save_every": 20_000, "log_every": 100, "evaluation_words": 200_000, "most": 2_000_000_000},
@@ -133,9 +134,17 @@ def rows(item: str, scale: Scale) -> list[Row]:
     """The rows of one item, or of `all` in the order of importance; further seeds come after all first ones."""
     if item != "all":
         named("item", dict.fromkeys((*ITEMS, "all")), item)
-    found = [_shrunk(row, scale) for each in ORDER if item in (each, "all") for row in _ROWS[each]()]
-    again = [row for row in found if row.trained and row.item in ("table2", "table3")]
-    return found + [replace(row, seed=seed) for seed in scale.seeds[1:] for row in again]
+    found = [_shrunk(row, scale) for each in ORDER for row in _ROWS[each]()]
+    close = {run_name(row, scale) for row in found if _close(row)}  # rows that share a training share its seeds
+    again = [row for row in found if row.trained and run_name(row, scale) in close]
+    found += [replace(row, seed=seed) for seed in scale.seeds[1:] for row in again]
+    return [row for row in found if item in (row.item, "all")]
+
+
+def _close(row: Row) -> bool:
+    """Whether it is compared by differences that a seed can make: criteria with all they need, and ways to draw."""
+    drawn = row.item == "beyond" and not row.large and row.criterion in ("ce", "mode3")
+    return row.trained and (row.item == "table3" or (drawn and (row.k or 0) <= FEW))
 
 
 def _shrunk(row: Row, scale: Scale) -> Row:
