@@ -9,8 +9,8 @@ SELF_NORMALIZED = ("bce", "nce", "mode1", "mode2", "mode3")
 CLEARLY, CLOSE, NEAR = 1.1, 1.05, 1.01  # times another perplexity
 MEAN, STD = 0.02, 0.15  # of log Z
 ENOUGH = 1000  # samples for that, if there are no groups
-FEW = "Mode3, K = 1000, systematic, unigram"  # our sampler and noise; and with groups:
-BEST = f"{FEW}, G = 8"
+DRAWN = "Mode3, K = 1000, systematic, unigram"  # our sampler and noise; and with groups:
+GROUPED = f"{DRAWN}, G = 8"
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _as_good(rows: Rows) -> Iterator[Finding]:
 
 
 def _with_less(rows: Rows) -> Iterator[Finding]:
-    for label, more in ((FEW, " and unigram noise"), (BEST, ", unigram noise and 8 groups")):
+    for label, more in ((DRAWN, " and unigram noise"), (GROUPED, ", unigram noise and 8 groups")):
         try:
             entropy, mine = rows.perplexity("beyond", "CE"), rows.perplexity("beyond", label)
         except Missing:
