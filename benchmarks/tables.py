@@ -10,11 +10,13 @@ import csv
 import json
 import re
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from selfnorm.reproduce import plan
+from selfnorm.reproduce import rows as kept
+from selfnorm.reproduce.pages import origin
+from selfnorm.reproduce.tables import tables
 
 ROOT = Path(__file__).parent.parent
 PLACE = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -41,20 +43,23 @@ def markdown(columns: dict[str, str], found: list[Row]) -> str:
 
 
 LEFT = {"by", "body", "pass", "way", "shape", "criterion", "noise", "impl", "gradients", "sampler"}
-DIGITS = {"perplexity": 1, "perplexity_as_is": 1, "mixture_perplexity": 1, "log_z_mean": 3, "log_z_std": 3}
+DIGITS = {
+    "valid_perplexity": 1,
+    "test_perplexity": 1,
+    "test_perplexity_as_is": 1,
+    "test_log_z_mean": 3,
+    "test_log_z_std": 3,
+}
 
 
 def shown(key: str, value: str) -> str:
     if value == "":
         return "-"
-    if key.startswith("wer."):
-        return value
     if key in LEFT:
         return f"`{value}`" if key in ("criterion", "noise", "sampler") else value
     number = float(value)
-    what = key.removeprefix("test_").removeprefix("valid_")
-    if what in DIGITS:
-        return f"{number:+.{DIGITS[what]}f}" if what == "log_z_mean" else f"{number:.{DIGITS[what]}f}"
+    if key in DIGITS:
+        return f"{number:+.{DIGITS[key]}f}" if key == "test_log_z_mean" else f"{number:.{DIGITS[key]}f}"
     return f"{number:,.0f}" if number == int(number) else f"{number:,g}"
 
 
@@ -76,30 +81,20 @@ def trainings(corpus: str, speed: bool) -> str:
 
 
 def paper() -> str:
-    """Table 3, whole trainings: means over seeds, the ends of intervals as well."""
-    wers = {f"wer.{name}.all": f"WER {name}, %" for name in ("ps-lattices", "moonshine-nbest")}
-    names = ("words_per_second", "perplexity", "mixture_perplexity", "perplexity_as_is", "log_z_mean", "log_z_std")
-    groups: dict[str, list[Row]] = {}
-    for row in rows("reproduce/rows"):
-        if (row["scale"], row["item"]) == ("small", "table3") and row["run"]:
-            groups.setdefault(row["label"], []).append(row)
-    found = []
-    for group in groups.values():
-        mean = partial(_mean, group)
-        told = {name: str(mean(name)) for name in names}
-        told["words_per_second"] = str(round(mean("words_per_second"), -3))
-        for key in wers:
-            told[key] = f"{mean(f'{key}.wer'):.1f} ({mean(f'{key}.interval.0'):.1f} to {mean(f'{key}.interval.1'):.1f})"
-        found.append({**group[-1], **told})
-    columns = {"criterion": "criterion", "k": "K", "words_per_second": "words/s", "perplexity": "test perplexity"}
-    columns |= {"mixture_perplexity": "with the 4-gram", "perplexity_as_is": "scores as they are"}
-    order = [row.criterion for row in plan.rows("table3", plan.SCALES["small"])]
-    found.sort(key=lambda row: order.index(row["criterion"]))
-    return markdown(columns | {"log_z_mean": "log Z mean", "log_z_std": "log Z std"} | wers, found)
-
-
-def _mean(found: list[Row], name: str) -> float:
-    return sum(float(row[name]) for row in found) / len(found)
+    """What README shows of table 3."""
+    planned = [row.key for row in plan.rows("table3", plan.SCALES["small"])]
+    made = {row["key"]: row for row in kept.read(ROOT / "benchmarks" / "results" / "reproduce")[0]}
+    found = [made[key] for key in planned if key in made]
+    cells: dict[str, dict[str, str]] = {}
+    for _, head, body in reversed(list(tables("table3", found))):  # the first pass, in the last, comes first
+        for label, *line in body:
+            cells.setdefault(label, {}).update(zip(head[1:], line))
+    names = ("words/s", "PPL", "PPL with 4-gram", "PPL as is", "log Z")
+    heads = {"K": "K"} | {f"ours: {name}": name for name in names}
+    heads |= {f"ours: {name}": f"WER {name}" for name in ("ps-lattices", "moonshine-nbest")}
+    lines = [["", *heads.values()], ["---", *("---:" for _ in heads)]]
+    lines += [[label, *(line.get(head, "-") for head in heads)] for label, line in cells.items()]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{origin(found, len(planned))}\n"
 
 
 def output_layer() -> str:

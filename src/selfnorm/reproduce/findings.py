@@ -39,6 +39,14 @@ class Rows:
         group = self.group(item, label)
         return sum(row["perplexity"] for row in group) / len(group)
 
+    def errors(self, item: str, label: str) -> dict[str, list[float]]:
+        """WER of each set of utterances and the ends of its interval, means over seeds."""
+        found: dict[str, list[list[float]]] = {}
+        for row in self.group(item, label):
+            for name, subsets in row.get("wer", {}).items():
+                found.setdefault(name, []).append([subsets["all"]["wer"], *subsets["all"]["interval"]])
+        return {name: [sum(each) / len(each) for each in zip(*seeds)] for name, seeds in found.items()}
+
 
 def findings(found: Sequence[Made]) -> Iterator[Finding]:
     rows = Rows(found)
@@ -134,15 +142,13 @@ def _groups(rows: Rows) -> Iterator[Finding]:
 def _errors(rows: Rows) -> Iterator[Finding]:
     for item in ("table3", "table4"):
         try:
-            entropy, mine = (rows.group(item, name)[0].get("wer", {}) for name in ("CE", "Mode3"))
+            entropy, mine = (rows.errors(item, label) for label in ("CE", "Mode3"))
         except Missing:
             continue
         for name in (name for name in entropy if name in mine):
-            low, high = entropy[name]["all"]["interval"]
-            told = f"{mine[name]['all']['wer']:.1f} against {entropy[name]['all']['wer']:.1f} ({low:.1f} to {high:.1f})"
-            inside = low <= mine[name]["all"]["wer"] <= high
+            (rate, low, high), (ours, *_) = entropy[name], mine[name]
             expected = f"WER of Mode3 as it is like that of cross entropy normalized ({name}, table {item[-1]})"
-            yield Finding(expected, told, inside)
+            yield Finding(expected, f"{ours:.1f} against {rate:.1f} ({low:.1f} to {high:.1f})", low <= ours <= high)
 
 
 Check = Callable[[Rows], Iterator[Finding]]

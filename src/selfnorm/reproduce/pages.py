@@ -6,10 +6,11 @@ from pathlib import Path
 from selfnorm import report
 from selfnorm.files import atomic
 from selfnorm.reproduce.findings import findings
+from selfnorm.reproduce.measures import TIMED
 from selfnorm.reproduce.paper import TITLES
 from selfnorm.reproduce.plan import EN, ITEMS, LIBRI, SWB, SWEPT, Scale, rows
 from selfnorm.reproduce.rows import Made
-from selfnorm.reproduce.tables import tables
+from selfnorm.reproduce.tables import by_label, tables
 
 USED = {SWB: "tables 2 and 3 and in large batches", SWEPT: "figure 1 and beyond", LIBRI: "table 4", EN: "table 5"}
 
@@ -28,9 +29,9 @@ DIFFERENCES = """\
 - **4-gram.** Modified Kneser-Ney on the training text with the network's vocabulary; for books and for both texts
   together trigrams and 4-grams seen once are left out. It is interpolated in table 3 as in the paper, and in every
   second pass here.
-- **Speed.** The paper timed a GTX 1080 Ti. s/batch and words/s are medians over steps of the training on an
-  otherwise idle machine, with the paper's 32 or 64 sentences a batch; words/s in large batches are of the same training
-  step on one full batch of {large:,} positions, again and again. Trainings that run several at a time
+- **Speed.** The paper timed a GTX 1080 Ti. s/batch and words/s are the median of {timed} runs over the training's first
+  batches, with the paper's 32 or 64 sentences, on an otherwise idle machine; words/s in large batches are of the same
+  training step on one full batch of {large:,} positions, again and again. Trainings that run several at a time
   (`--at-once`) take longer each: their minutes add up to more than it took.
 - **Several seeds.** A figure with ± is the mean over seeds and half their range; an interval of a WER is 95 %, by
   bootstrap over utterances, its ends averaged over seeds.
@@ -71,7 +72,7 @@ def page(found: Sequence[Made], scale: Scale) -> str:
     lines += [
         "## What differs from the paper",
         "",
-        DIFFERENCES.format(passes=passes or "  - a few steps", large=scale.large),
+        DIFFERENCES.format(passes=passes or "  - a few steps", large=scale.large, timed=TIMED),
     ]
     return "\n".join(lines)
 
@@ -111,7 +112,7 @@ def _section(item: str, found: Sequence[Made], scale: Scale) -> Iterator[str]:
     for row in here:
         if row.get("stopped"):
             yield from (f"{row['label']}, seed {row['seed']}: {row['stopped']}.", "")
-    yield from (_origin(here, len(order)), "")
+    yield from (origin(here, len(order)), "")
 
 
 def _best(tried: Sequence[Made]) -> Iterator[str]:
@@ -127,7 +128,7 @@ def _best(tried: Sequence[Made]) -> Iterator[str]:
         yield ""
 
 
-def _origin(here: Sequence[Made], planned: int) -> str:
+def origin(here: Sequence[Made], planned: int) -> str:
     """Where the figures come from: machine, date, words, time."""
     places = sorted({f"{row['machine']}, torch {row['torch']}" for row in here if "machine" in row})
     dates = sorted({row["date"] for row in here})
@@ -146,13 +147,9 @@ def _origin(here: Sequence[Made], planned: int) -> str:
 def _averaged(item: str, found: Sequence[Made]) -> list[Made]:
     """The rows of an item in the paper's batches, each with the means over its seeds."""
     names = ("perplexity", "words_per_second")
-    groups: dict[str, list[Made]] = {}
-    for row in found:
-        if row["item"] == item and "large" not in row["label"] and all(map(row.get, names)):
-            groups.setdefault(row["label"], []).append(row)
-    return [
-        group[0] | {name: sum(row[name] for row in group) / len(group) for name in names} for group in groups.values()
-    ]
+    some = [row for row in found if row["item"] == item and "large" not in row["label"] and all(map(row.get, names))]
+    groups = by_label(some).values()
+    return [group[0] | {name: sum(row[name] for row in group) / len(group) for name in names} for group in groups]
 
 
 def _minutes(row: Made) -> float:

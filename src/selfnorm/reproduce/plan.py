@@ -26,7 +26,7 @@ NAMES = {"ce": "CE", "bce": "BCE", "is": "IS", "nce": "NCE", "mode1": "Mode1", "
 NAMES |= {"ce_vr": "CE + (log Z)²", "linear": "linear bound", "sampled_softmax": "sampled softmax"}
 SWEEP = (10, 30, 100, 300, 1000, 3000, 8000, 30_000)
 LARGE = 8192  # positions of a large batch
-FEW = 1000  # samples that are enough for cross entropy's perplexity, if they are well drawn
+FEW = 1000  # samples at most, where ways to draw are told apart
 BETA2 = 0.999  # 0.99, the library's default, is worse in batches of 32 sentences: docs/log.md
 
 
@@ -95,7 +95,7 @@ def _real(name: str, podcasts: float, swept: float, books: float, both: float) -
     def task(corpus: str, preset: str, sequences: int, passes: float, lr: float, warmup: int, words: float) -> Task:
         return Task(corpus, preset, sequences, {"epochs": passes}, lr, warmup, words * passes)
 
-    return Scale(  # learning rates: benchmarks/results/rates.csv
+    return Scale(  # learning rates: docs/log.md for the LSTM, benchmarks/results/rates.csv for the Transformer
         name,
         {
             SWB: task("podcasts", "swb-lstm", 32, podcasts, 0.001, 1000, 27.9e6),

@@ -21,11 +21,16 @@ class Column:
     cell: Callable[[Group, Numbers], str]
 
 
-def tables(item: str, found: Sequence[Made]) -> Iterator[Table]:
-    """The tables of an item, in the order of its rows; none where there is no row yet."""
+def by_label(found: Sequence[Made]) -> dict[str, list[Made]]:
     groups: dict[str, list[Made]] = {}
     for row in found:
         groups.setdefault(row["label"], []).append(row)
+    return groups
+
+
+def tables(item: str, found: Sequence[Made]) -> Iterator[Table]:
+    """The tables of an item, in the order of its rows; none where there is no row yet."""
+    groups = by_label(found)
     if not groups:
         return
     parts = {"": _statistics()} if item == "table1" else {"": _perplexities(item, found), ", speed": _speed(item)}
