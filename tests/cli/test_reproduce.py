@@ -90,6 +90,7 @@ def test_a_page_is_written_from_rows(to, tmp_path):
         (["table2", "--scale", "small"], "--scale small needs --data, the folder that holds podcasts, books"),
         (["table2", "--scale", "small", "--data", "nowhere"], "train.txt.bz2: is missing, and podcasts needs it"),
         (["table2", "--only", "mode3", "--only", "mode9"], "--only mode9: no row is called so; see --plan"),
+        (["all", "--page", "page.md"], "rows.jsonl: has no row of --scale tiny to make a page from; check --to"),
     ],
 )
 def test_mistakes_are_sentences(arguments, sentence, tmp_path):

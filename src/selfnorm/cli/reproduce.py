@@ -233,5 +233,8 @@ def _write_page(page: Path, to: Path, scale: "Scale") -> None:
     found, damaged = rows.read(to)
     for sentence in damaged:
         tell(sentence)
-    for path in write(page, [row for row in found if row["scale"] == scale.name], scale):
+    here = [row for row in found if row["scale"] == scale.name]
+    if not here:
+        raise ValueError(f"{to / rows.ROWS}: has no row of --scale {scale.name} to make a page from; check --to")
+    for path in write(page, here, scale):
         print(path)
