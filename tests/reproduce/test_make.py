@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from selfnorm import training
+from selfnorm.reproduce import measures
 from selfnorm.reproduce import rows as kept
 from selfnorm.reproduce.clock import Clock, TimeUp
 from selfnorm.reproduce.make import Maker
@@ -176,6 +177,16 @@ def test_rows_are_timed_when_the_model_is_gone(scale, corpus, tmp_path, monkeypa
     (again,) = maker(tmp_path, scale, corpus).make([wanted])
     assert again["perplexity"] == row["perplexity"]
     assert (tmp_path / "runs" / row["run"]).exists()
+
+
+def test_another_seed_is_trained_and_not_timed(scale, corpus, tmp_path, monkeypatch):
+    (first,) = only("table3", scale, "mode3")
+    (one,) = maker(tmp_path, scale, corpus).make([first])
+    monkeypatch.setattr(measures, "speed", lambda *_: pytest.fail("it is timed again"))
+    (two,) = maker(tmp_path, scale, corpus).make([replace(first, seed=2)])
+    assert two["words_per_second"] == one["words_per_second"]
+    assert two["run"] != one["run"]
+    assert two["perplexity"] != one["perplexity"]
 
 
 def test_a_training_that_stops_is_a_finding(scale, corpus, tmp_path, monkeypatch):

@@ -382,6 +382,18 @@ def test_a_wild_rate_ends_finite_or_stopped(data, tmp_path, criterion, lr):
         json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
 
 
+def test_a_line_of_the_log_can_be_read_at_once(short, tmp_path):
+    """By those who look on, and after a kill."""
+    there = []
+    log = tmp_path / "run/metrics.jsonl"
+    watcher = Watcher(
+        metrics=lambda metrics: there.append(json.loads(log.read_text().splitlines()[-1])["step"] - metrics.step)
+    )
+    train(short, tmp_path / "run", watcher=watcher)
+    assert len(there) > 1
+    assert set(there) == {0}
+
+
 def test_results_are_plain_values(short, tmp_path):
     fields = asdict(train(short, tmp_path / "run"))
     assert fields.keys() == {"run", "steps", "words", "evaluation", "words_per_second"}

@@ -13,6 +13,7 @@ from selfnorm.reproduce.rows import Made
 from selfnorm.reproduce.tables import by_label, tables
 
 USED = {SWB: "tables 2 and 3 and in large batches", SWEPT: "figure 1 and beyond", LIBRI: "table 4", EN: "table 5"}
+SAID = {True: "yes", False: "no", None: "even: seeds differ by more"}
 
 DIFFERENCES = """\
 - **Text.** Switchboard (24M words), LibriSpeech (812M) and the in-house set EN (694M for the networks, 7,473M for the
@@ -29,10 +30,10 @@ DIFFERENCES = """\
 - **4-gram.** Modified Kneser-Ney on the training text with the network's vocabulary; for books and for both texts
   together trigrams and 4-grams seen once are left out. It is interpolated in table 3 as in the paper, and in every
   second pass here.
-- **Speed.** The paper timed a GTX 1080 Ti. s/batch and words/s are the median of {timed} runs over the training's first
-  batches, with the paper's 32 or 64 sentences, on an otherwise idle machine; words/s in large batches are of the same
-  training step on one full batch of {large:,} positions, again and again. Trainings that run several at a time
-  (`--at-once`) take longer each: their minutes add up to more than it took.
+- **Speed.** The paper timed a GTX 1080 Ti. s/batch and words/s are the median of {timed} runs over the training's
+  first batches, with the paper's 32 or 64 sentences, on an otherwise idle machine; words/s in large batches are of
+  the same training step on one full batch of {large:,} positions, again and again. A second seed is not timed again.
+  Trainings that run several at a time (`--at-once`) take longer each: their minutes add up to more than it took.
 - **Several seeds.** A figure with ± is the mean over seeds and half their range; an interval of a WER is 95 %, by
   bootstrap over utterances, its ends averaged over seeds.
 - **K = C in figure 1** is trained without groups only: each group would draw every word.
@@ -86,7 +87,7 @@ def _expected(found: Sequence[Made]) -> Iterator[str]:
             "| expected | found | so it is |",
             "| --- | --- | --- |",
         )
-        yield from (f"| {each.expected} | {each.found} | {'yes' if each.holds else 'no'} |" for each in told)
+        yield from (f"| {each.expected} | {each.found} | {SAID[each.holds]} |" for each in told)
         yield ""
 
 

@@ -96,18 +96,18 @@ def _ours(name: str, head: str, digits: int, scale: float = 1.0) -> Column:
         found = [row.get(name) for row in group]
         if all(row.get("stopped") for row in group):
             return "stopped"
-        return _spread([None if each is None else scale * each for each in found], digits)
+        return spread([None if each is None else scale * each for each in found], digits)
 
     return Column(f"ours: {head}", cell)
 
 
-def _spread(values: Sequence[float | None], digits: int) -> str:
-    """The mean over seeds and, where there are several, half their range."""
+def spread(values: Sequence[float | None], digits: int) -> str:
+    """The mean over seeds and, where they differ, half their range."""
     found = [value for value in values if value is not None]
     if not found:
         return NONE
     mean = f"{sum(found) / len(found):,.{digits}f}"
-    return mean if len(found) == 1 else f"{mean} ± {(max(found) - min(found)) / 2:,.{digits}f}"
+    return mean if len(set(found)) == 1 else f"{mean} ± {(max(found) - min(found)) / 2:,.{digits}f}"
 
 
 def _log_z(group: Group, _: Numbers) -> str:
@@ -119,7 +119,7 @@ def _log_z(group: Group, _: Numbers) -> str:
 
 
 def _text(name: str, group: Group, _: Numbers) -> str:
-    return _spread([row.get("texts", {}).get(name, {}).get("perplexity") for row in group], 2)
+    return spread([row.get("texts", {}).get(name, {}).get("perplexity") for row in group], 2)
 
 
 def _sets(found: Sequence[Made]) -> list[tuple[str, str]]:
@@ -135,7 +135,7 @@ def _in(row: Made, name: str, subset: str, what: str) -> Any:
 
 def _first(found: Sequence[Made], name: str, subset: str) -> str:
     """Of the first pass, which is the same in all rows."""
-    return _spread([_in(row, name, subset, "first_pass") for row in found if row.get("wer")][:1], 1)
+    return spread([_in(row, name, subset, "first_pass") for row in found if row.get("wer")][:1], 1)
 
 
 def _wer(group: Group, name: str, subset: str) -> str:
@@ -144,7 +144,7 @@ def _wer(group: Group, name: str, subset: str) -> str:
     if not ends:
         return NONE
     low, high = (sum(each) / len(ends) for each in zip(*ends))
-    return f"{_spread([_in(row, name, subset, 'wer') for row in group], 1)} ({low:.1f} to {high:.1f})"
+    return f"{spread([_in(row, name, subset, 'wer') for row in group], 1)} ({low:.1f} to {high:.1f})"
 
 
 def _paper_wer(paper: Numbers) -> str:

@@ -23,6 +23,7 @@ class Log:
     def write(self, line: dict[str, Any]) -> None:
         with naming(self.path, self.path):
             self.file.write(json.dumps(finite(line), allow_nan=False) + "\n")
+            self.file.flush()  # who looks on sees it, and a killed process leaves it
         if self.board is not None:
             for name, value in {**line, **line.get("evaluation", {})}.items():
                 if isinstance(value, int | float) and name != "step":
@@ -32,7 +33,6 @@ class Log:
     def flush(self) -> None:
         """To the disk: a checkpoint must not be newer than the log."""
         with naming(self.path, self.path):
-            self.file.flush()
             os.fsync(self.file.fileno())
 
     def __enter__(self) -> "Log":
