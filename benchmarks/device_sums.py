@@ -12,7 +12,7 @@ from torch import Tensor
 
 from selfnorm.criteria import CRITERIA
 from selfnorm.noise import LogUniform, Unigram
-from selfnorm.ops import columns, fused, softplus_sum
+from selfnorm.ops import MOST, columns, fused, softplus_sum
 from selfnorm.output import Layer, identity
 from selfnorm.registry import pick
 from selfnorm.samplers import SAMPLERS
@@ -88,7 +88,7 @@ class Case:
             *(each.to(PLACE) for each in (hidden, weight)), offsets.to(PLACE) if bias else None, targets.to(PLACE)
         )
 
-    def run(self, criterion: Any, sample: Any, like: str, impl: str, dtype: str) -> Values:
+    def run(self, criterion: Any, sample: Any, like: str, impl: str, dtype: str, most: int = MOST) -> Values:
         """Loss, targets' logits and every gradient; inputs are rounded to `like` first, so that all start alike."""
         rounded = self.hidden.to(DTYPES[like][0]), self.weight.to(DTYPES[like][1])
         wide = torch.float64 if dtype == "float64" else torch.float32
@@ -98,7 +98,7 @@ class Case:
         )
         bias = None if self.bias is None else self.bias.to(wide).clone().requires_grad_()
         layer = Layer(weight, bias, impl=impl)
-        loss = criterion.loss(hidden, layer, self.targets, sample)
+        loss = criterion.loss(hidden, layer, self.targets, sample, most)
         shares = torch.linspace(0.5, 1.5, len(loss), dtype=loss.dtype, device=PLACE)
         (loss * shares).sum().backward()
         logit = softplus_sum(hidden, layer, sample, self.targets)[0]
@@ -129,8 +129,9 @@ def every_word(small: bool, shape: tuple[int, int, int, bool], dtype: str) -> It
         fused.STRETCH = 128  # several stretches
     case = Case.made(n, size, h, bias)
     for name in ("ce", "ce_vr", "bce"):
-        run = partial(case.run, pick("criterion", CRITERIA, name), None, dtype)
-        yield compared(f"{name} {shape}", run, dtype)
+        for how, most in (("at once", MOST), ("in stretches", n * size - 1)):
+            run = partial(case.run, pick("criterion", CRITERIA, name), None, dtype, most=most)
+            yield compared(f"{name} {how} {shape}", run, dtype)
     for link in (identity, F.logsigmoid):
         kind = columns.LOG_SIGMOIDS if link is F.logsigmoid else columns.LOG_SUM
 

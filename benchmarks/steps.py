@@ -122,7 +122,7 @@ def without_output(self: Trainer, given: Batch, state: Any) -> Outcome:
 
 def measure(body: str, shape: tuple[int, int], size: int, criterion: str, k: int) -> dict[str, object]:
     sparse = criterion not in ("ce", "compiled ce")
-    settings = Settings(steps=100_000, device="cuda")
+    settings = Settings(steps=100_000, device="cuda", most=1 << 31)  # as many logits as torch.compile holds
     made = trainer(body, size, criterion, k, sparse, settings)
     given = [batch(*shape, size) for _ in range(2)]
     made.parts.model.train()

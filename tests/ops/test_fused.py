@@ -160,6 +160,30 @@ def test_every_criterion_gives_the_same_loss_and_gradients(name, sparse):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("stretches", [False, True], ids=["at once", "in stretches"])
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("name", ["ce", "ce_vr", "bce"])
+@pytest.mark.parametrize("shape", [(20, 300, 16), (33, 65, 40), (1, 80, 8)], ids=str)  # N, C, H
+def test_a_sum_over_every_word(shape, name, bias, stretches, monkeypatch):
+    """Its logits are kept for the gradient where they fit into `most`, and made again where not."""
+    n, words, h = shape
+    criterion, kept = pick("criterion", CRITERIA, name), []
+    whole = fused._Whole.apply
+    monkeypatch.setattr(fused._Whole, "apply", lambda *given: kept.append(False) or whole(*given))
+    torch.manual_seed(n)
+    hidden, weight, offset = 2 * torch.randn(n, h), torch.randn(words, h) / h**0.5, torch.randn(words) - 3
+    targets, found = torch.randint(0, words, (n,), device=PLACE), []
+    for impl, dtype in (("plain", torch.float64), ("fused", torch.float32)):
+        given = [each.to(PLACE, dtype).requires_grad_() for each in (hidden, weight, offset)[: 2 + bias]]
+        layer = Layer(given[1], given[2] if bias else None, impl=impl)
+        loss = criterion.loss(given[0], layer, targets, None, n * words - stretches)
+        (loss * torch.linspace(0.5, 1.5, n, device=PLACE)).sum().backward()
+        found.append([loss.detach(), *(each.grad for each in given)])
+    assert bool(kept) == stretches
+    for truth, mine in zip(*found):
+        torch.testing.assert_close(mine.double(), truth, rtol=1e-4, atol=1e-5)
+
+
 def test_fused_where_it_cannot_run_is_an_error_and_auto_goes_on(monkeypatch):
     case = Case((8, 20, 16))
     alone = Sample(case.ids.repeat(8, 1), case.expected.repeat(8, 1), torch.ones(8))  # one row per position

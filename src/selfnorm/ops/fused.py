@@ -7,8 +7,8 @@
 
 A target that was drawn has a column of its own: its slope goes there, and both products carry its gradient along. So
 frequent words, most of all targets, cost nothing more. The others are left as `factor x hidden`, merged by whoever
-updates the table. Over every word the columns come a stretch at a time and are made again for the gradient, so that
-[N, C] never exists.
+updates the table. Every word is such a draw, too, where `most` logits are enough; where not, the columns come a stretch
+at a time and are made again for the gradient, so that [N, C] never exists.
 """
 
 from collections.abc import Iterator
@@ -166,18 +166,20 @@ def target_and_sum(
     most: int = MOST,
 ) -> tuple[Tensor, Tensor]:
     """The targets' logits [N], and sum_k scale_k value(logit_nk - shift_k), or log sum_k exp(logit_nk - shift_k) [N]"""
+    tensors = _cast(hidden), output.weight, output.bias, targets.contiguous()
     if sample is None:
-        tensors = _cast(hidden), output.weight, output.bias, targets.contiguous()
-        return output.logit(hidden, targets), _Whole.apply(*tensors, kind, skip, most)
+        size = len(output.weight)
+        if len(hidden) * size > most:
+            return output.logit(hidden, targets), _Whole.apply(*tensors, kind, skip, most)
+        ids = torch.arange(size, dtype=torch.int32, device=hidden.device)[None]
+        return _Joint.apply(*tensors, Columns(kind, ids, (0, len(hidden)), True, skip), False)
     if sample.bounds is None:
         raise ValueError("the fused sums need a draw that positions share; take impl = 'auto' for one per position")
     numbers = {"low": getattr(sample, "low", None), "shift": shift, "scale": scale}
     given = {name: None if each is None else each.contiguous() for name, each in numbers.items()}
     rising = getattr(sample, "rising", False)
     columns = Columns(kind, sample.ids.contiguous(), sample.bounds, rising, skip, **given)
-    sparse = bool(getattr(output, "sparse", False))
-    hidden = _cast(hidden)
-    return _Joint.apply(hidden, output.weight, output.bias, targets.contiguous(), columns, sparse)
+    return _Joint.apply(*tensors, columns, bool(getattr(output, "sparse", False)))
 
 
 softplus_sum = partial(target_and_sum, SOFTPLUS)

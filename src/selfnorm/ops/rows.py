@@ -20,7 +20,7 @@ class Piece(NamedTuple):
     values: Tensor  # [A, ...]
     factor: Tensor | None = None  # [R - A]
     outer: Tensor | None = None  # [R - A, ...]; None for a table of numbers: 1
-    distinct: bool = False  # the first A ids are distinct, and none of them comes again
+    distinct: bool = False  # the first A ids rise, and none of them comes again
 
     def rows(self) -> Tensor:
         """Every entry written out, in float32 at least: [R, ...]"""
@@ -85,6 +85,8 @@ def returned(piece: Piece, like: Tensor, sparse: bool, to: list[Piece] | None) -
     if to is not None:
         to.append(piece)
         return None
+    if piece.distinct and len(piece.values) == len(like) and not sparse:
+        return piece.values.to(like.dtype)  # every row, in order
     rows, ids = piece.rows(), piece.ids.long()
     if piece.factor is not None:
         counts = ids != NOWHERE
