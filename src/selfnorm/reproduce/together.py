@@ -1,4 +1,4 @@
-"""Several rows at a time, each in a process of its own: small batches do not fill a GPU.
+"""Several rows at a time, each in a process of its own: while one is measured on the host, others train.
 
 Processes do all that is not timed; whoever started them ends the rows, one by one. A signal is passed on to all of
 them, so that trainings are saved. A row that finds no memory beside the others goes on when fewer run.
