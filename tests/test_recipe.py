@@ -80,7 +80,7 @@ def test_set_reaches_data_names_and_whole_tables(write):
         ("model.tied=False", "is not a TOML value"),
         ("data=\udcff", "is not a TOML value"),
         ("data.k=5", "'data' is no table"),
-        ("criterion=mode3", "must be a table"),
+        ("criterion=mode3", "--set criterion=mode3: 'criterion' is a table; set an option of it"),
         ("criterion.name=5", "must be a word"),
         ("data=5", "must be the name of a folder"),
     ],

@@ -96,6 +96,10 @@ def _apply(values: dict[str, Any], override: str) -> None:
         raise ValueError(f"--set {override}: unknown key {parts[0]!r}; {_nearest(parts[0])}")
     value = _value(override, text.strip())
     if len(parts) == 1:
+        if parts[0] != "data" and not isinstance(value, dict):
+            raise ValueError(
+                f"--set {override}: {parts[0]!r} is a table; set an option of it, such as criterion.name=mode3"
+            )
         values[parts[0]] = value
         return
     table = values.setdefault(parts[0], {})
