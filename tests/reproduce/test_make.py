@@ -12,7 +12,7 @@ from selfnorm.reproduce import measures
 from selfnorm.reproduce import rows as kept
 from selfnorm.reproduce.clock import Clock, TimeUp
 from selfnorm.reproduce.make import Maker
-from selfnorm.reproduce.plan import rows, run_name
+from selfnorm.reproduce.plan import SWEPT, rows, run_name
 from selfnorm.training import Interrupted, Stopped, Watcher
 
 CLOCK = {"seconds_per_batch", "words_per_second", "words_per_second_large", "training_seconds"}
@@ -187,6 +187,18 @@ def test_another_seed_is_trained_and_not_timed(scale, corpus, tmp_path, monkeypa
     assert two["words_per_second"] == one["words_per_second"]
     assert two["run"] != one["run"]
     assert two["perplexity"] != one["perplexity"]
+
+
+def test_a_shorter_training_is_not_timed_again(scale, corpus, tmp_path, monkeypatch):
+    short = replace(scale.tasks[SWEPT], training={"steps": 3})
+    scale = replace(scale, tasks={**scale.tasks, SWEPT: short})
+    (long,) = only("table3", scale, "/ce/")
+    short = next(row for row in rows("beyond", scale) if row.criterion == "ce" and not row.large)
+    (one,) = maker(tmp_path, scale, corpus).make([long])
+    monkeypatch.setattr(measures, "speed", lambda *_: pytest.fail("it is timed again"))
+    (two,) = maker(tmp_path, scale, corpus).make([short])
+    assert two["words_per_second"] == one["words_per_second"]
+    assert two["words_seen"] < one["words_seen"]
 
 
 def test_a_training_that_stops_is_a_finding(scale, corpus, tmp_path, monkeypatch):

@@ -59,10 +59,17 @@ def test_what_is_worth_its_time():
         row(planned("beyond", "CE", 2), 82.0, words_per_second=100_000.0),
         row(planned("beyond", "Mode3, K = 1000, distinct"), 81.5),  # faster
         row(planned("beyond", "Mode3, K = 8000, distinct"), 81.6, words_per_second=120_000.0),  # slower, and no better
+        row(planned("beyond", "CE, large batch"), 65.0),
+        row(planned("beyond", "Mode3, K = 8000, systematic, large batch"), 64.0),
     ]
     text = page(found, SMALL).partition("Worth their time")[2]
-    told = [line for line in text.splitlines() if line.startswith("- ")][:2]
-    assert told == ["- Mode3, K = 1000, distinct: 81.50 in 6.20 minutes", "- CE: 81.00 in 9.30 minutes"]
+    told = [line for line in text.splitlines() if line.startswith("- ") or "large batches:" in line][:4]
+    assert told == [
+        "- Mode3, K = 1000, distinct: 81.50 in 6.20 minutes",
+        "- CE: 81.00 in 9.30 minutes",
+        "And in large batches:",
+        "- Mode3, K = 8000, systematic, large batch: 64.00 in 6.20 minutes",
+    ]
 
 
 def test_errors_of_sets_and_subsets():

@@ -111,4 +111,4 @@ def test_every_recipe_of_tiny_can_be_built(folder):
             (folder / "recipe.toml").write_text(to_toml(made))
             assert load(folder / "recipe.toml") == made
             assert build(made, folder).total == made.training.options["steps"]
-    assert len(names) == 50
+    assert len(names) == 51

@@ -32,8 +32,9 @@ DIFFERENCES = """\
   second pass here.
 - **Speed.** The paper timed a GTX 1080 Ti. s/batch and words/s are the median of {timed} runs over the training's
   first batches, with the paper's 32 or 64 sentences, on an otherwise idle machine; words/s in large batches are of
-  the same training step on one full batch of {large:,} positions, again and again. A second seed is not timed again.
-  Trainings that run several at a time (`--at-once`) take longer each: their minutes add up to more than it took.
+  the same training step on one full batch of {large:,} positions, again and again. A row that differs
+  from a timed one in seed or length only takes its timing. Trainings that run several at a time (`--at-once`) take
+  longer each: their minutes add up to more than it took.
 - **Several seeds.** A figure with ± is the mean over seeds and half their range; an interval of a WER is 95 %, by
   bootstrap over utterances, its ends averaged over seeds.
 - **K = C in figure 1** is trained without groups only: each group would draw every word.
@@ -109,22 +110,22 @@ def _section(item: str, found: Sequence[Made], scale: Scale) -> Iterator[str]:
         yield from ("| " + " | ".join(cells) + " |" for cells in body)
         yield ""
     if item == "beyond":
-        yield from _best(_averaged(item, here))
+        yield from _best(_averaged(item, here), "Worth their time, since whatever has a lower perplexity takes longer:")
+        yield from _best(_averaged(item, here, large=True), "And in large batches:")
     for row in here:
         if row.get("stopped"):
             yield from (f"{row['label']}, seed {row['seed']}: {row['stopped']}.", "")
     yield from (origin(here, len(order)), "")
 
 
-def _best(tried: Sequence[Made]) -> Iterator[str]:
+def _best(tried: Sequence[Made], head: str) -> Iterator[str]:
     """What is worth its time: whatever else has a lower perplexity takes longer."""
     best: list[Made] = []
     for row in sorted(tried, key=lambda row: (_minutes(row), row["perplexity"])):
         if not best or row["perplexity"] < best[-1]["perplexity"]:
             best.append(row)
     if len(tried) > 1:
-        yield "Worth their time, since whatever has a lower perplexity takes longer:"
-        yield ""
+        yield from (head, "")
         yield from (f"- {row['label']}: {row['perplexity']:.2f} in {_minutes(row):.2f} minutes" for row in best)
         yield ""
 
@@ -145,10 +146,11 @@ def origin(here: Sequence[Made], planned: int) -> str:
     return f"{sentence}."
 
 
-def _averaged(item: str, found: Sequence[Made]) -> list[Made]:
-    """The rows of an item in the paper's batches, each with the means over its seeds."""
+def _averaged(item: str, found: Sequence[Made], large: bool = False) -> list[Made]:
+    """The rows of an item in the paper's batches, or in large ones, each with the means over its seeds."""
     names = ("perplexity", "words_per_second")
-    some = [row for row in found if row["item"] == item and "large" not in row["label"] and all(map(row.get, names))]
+    here = [row for row in found if row["item"] == item and ("large" in row["label"]) == large]
+    some = [row for row in here if all(map(row.get, names))]
     groups = by_label(some).values()
     return [group[0] | {name: sum(row[name] for row in group) / len(group) for name in names} for group in groups]
 

@@ -260,6 +260,7 @@ def _beyond() -> Iterator[Row]:
     yield _row("beyond", SWEPT, "ce_vr")
     yield _row("beyond", SWB, "ce", label="CE, large batch", large=True)
     yield mode3(8000, "large batch", large=True)
+    yield mode3(8000, "unigram", "large batch", noise="unigram", large=True)
     yield mode3(100, "large batch", large=True)
     yield mode3(100, "G = 16", "large batch", groups=16, large=True)
     yield mode3(1000, "unigram", "G = 8", "large batch", noise="unigram", groups=8, large=True)
