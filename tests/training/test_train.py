@@ -16,6 +16,7 @@ import selfnorm
 from selfnorm.checkpoint import Checkpoints
 from selfnorm.corpus.ahead import Ahead
 from selfnorm.corpus.prepare import prepare
+from selfnorm.optim import RowOptimizer
 from selfnorm.recipe import Table
 from selfnorm.tensorfile import read_tensors
 from selfnorm.training import Interrupted, Stopped, Watcher, train
@@ -424,6 +425,25 @@ def test_shared_words_take_their_rows_along(data, tmp_path, criterion):
     assert torch.equal(mine["embedding.weight"][-1], theirs["embedding.weight"][-1])  # <s>
     tables = ("output.", "embedding.")
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs if not name.startswith(tables))
+
+
+@pytest.mark.parametrize(("tied", "tables"), [(False, ["embedding.weight"]), (True, [])])
+def test_a_sum_over_all_words_moves_only_the_rows_of_its_inputs(data, tmp_path, tied, tables):
+    """`sparse` does not change what is learned; tied, the rows of the inputs are those of the output."""
+    made = changed(recipe(data, "ce", steps=12), "model", tied=tied, embedding=16, dropout=0.0)
+    dense = changed(made, "optimizer", momentum=0.0)
+    rows = changed(dense, "model", sparse=True)
+    parts = build(rows, tmp_path)
+    moved = [each for part in parts.optimizer.parts if isinstance(part, RowOptimizer) for each in part.tables]
+    names = {id(each): name for name, each in parts.model.named_parameters()}
+    assert [names[id(each)] for each in moved] == tables
+    found = []
+    for name, each in (("dense", dense), ("rows", rows)):
+        train(each, tmp_path / name)
+        found.append(read_tensors(tmp_path / name / "model.safetensors"))
+    assert found[0].keys() == found[1].keys()
+    for name, value in found[0].items():
+        torch.testing.assert_close(found[1][name], value, msg=name)
 
 
 def test_goes_on_from_a_checkpoint_with_numbered_optimizer_states(short, tmp_path):

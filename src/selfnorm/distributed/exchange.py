@@ -49,7 +49,7 @@ class Exchange(Alone):
     def begin(self, share: Share | None) -> None:
         """Ask how many different targets and inputs any rank has; the answer is there when it is needed."""
         assert share is not None
-        if self.output:
+        if self.output or self.inputs:
             self.room = self.world.largest(share.targets, share.inputs)
 
     def backward(self, loss: Tensor, hidden: Tensor, drawn: Tensor | None) -> Tensor:

@@ -22,7 +22,8 @@ DIFFERENCES = """\
   the same seed and size of batch in the same order:
 {passes}
 - **Optimizer.** Adam with a cosine schedule and gradient clipping at 1. Sampled criteria update the rows of words that
-  they touch (row-sparse Adam); CE, BCE and Mode2 with a draw per position update all rows.
+  they touch (row-sparse Adam); CE and BCE update all rows, but in table 4 of inputs those that they touch, and Mode2
+  with a draw per position all rows.
 - **Utterances.** The paper rescores lattices of its own recognisers. Ours are public: lattices of pocketsphinx (166
   utterances) and lists of Moonshine tiny (261), of read English. Scales are cross-validated over utterances. So word
   error rates compare criteria with each other, not with the paper's.

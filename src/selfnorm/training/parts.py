@@ -107,7 +107,9 @@ def build(recipe: Recipe, where: Path, world: World | None = None) -> Parts:
     model.output.impl = settings.impl
     if vocabulary.counts is not None:
         model.output.start_from(torch.from_numpy(vocabulary.counts.copy()))
-    tables = _tables(model) if options.get("sparse") else []
+    if not criterion.sampled:
+        _touch_all(model)
+    tables = _tables(model)
     if settings.spread_tables and not world.alone:
         tables = _spread_tables(world, model, criterion, tables)
     model.to(settings.place)
@@ -120,7 +122,7 @@ def build(recipe: Recipe, where: Path, world: World | None = None) -> Parts:
     batches = construct("batches", BATCHES, kind, recipe.batches.options, store=data.train, seed=seed, **ours)
     dense = [each for each in model.parameters() if not any(each is other for other in (*tables, *apart))]
     optimizer = _optimizer(recipe.optimizer, dense, apart, tables, world)
-    if options.get("sparse") and settings.half and not hasattr(model.output.weight, "shards"):
+    if model.output.sparse and settings.half and not hasattr(model.output.weight, "shards"):
         keep_half(model.output.weight)
     schedule = construct("schedule", SCHEDULES, recipe.schedule.name or "constant", recipe.schedule.options)
     config = {
@@ -183,9 +185,17 @@ def _optimizer(
     return Optimizer(first, *others, total=world.total)
 
 
+def _touch_all(model: Model) -> None:
+    """A criterion over all words touches every row of the output layer: only those of the inputs can be few."""
+    model.output.sparse = False
+    model.embedding.sparse = model.embedding.sparse and not model.embedding.tied
+
+
 def _tables(model: Model) -> list[nn.Parameter]:
     """What has row-sparse gradients: the words' rows, going in and out; tied, `<s>` stands alone and is dense."""
-    rows = [model.output.weight, model.output.bias, None if model.embedding.tied else model.embedding.weight]
+    rows = [model.output.weight, model.output.bias] if model.output.sparse else []
+    if model.embedding.sparse and not model.embedding.tied:
+        rows.append(model.embedding.weight)
     return [row for row in rows if row is not None]
 
 
