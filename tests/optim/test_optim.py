@@ -20,7 +20,7 @@ OPTIONS = {
 }
 TORCH = {
     "adam": lambda p: torch.optim.Adam(p, lr=0.01, betas=(0.8, 0.95), foreach=False),
-    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, betas=(0.9, 0.99), weight_decay=0.1, foreach=False),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, betas=(0.9, 0.999), weight_decay=0.1, foreach=False),
     "sgd": lambda p: torch.optim.SGD(p, lr=0.5, momentum=0.9, foreach=False),
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1, foreach=False),
 }

@@ -241,7 +241,7 @@ def test_zero_grad_drops_the_pieces():
     [
         (lambda table: RowSGD([table], lr=-1), r"lr = -1: a learning rate is at least 0"),
         (lambda table: RowAdam([table], lr=float("nan")), r"lr = nan: a learning rate is at least 0"),
-        (lambda table: RowAdam([table], beta1=1.0), r"beta1 = 1.0 and beta2 = 0.99: both are at least 0 and below 1"),
+        (lambda table: RowAdam([table], beta1=1.0), r"beta1 = 1.0 and beta2 = 0.999: both are at least 0 and below 1"),
         (lambda table: RowAdam([table], beta2=-0.1), r"beta2 = -0.1: both are at least 0 and below 1"),
     ],
 )

@@ -30,7 +30,7 @@ __all__ = [
 
 
 def adam(
-    parameters: list[nn.Parameter], lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-8
+    parameters: list[nn.Parameter], lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8
 ) -> Any:
     return torch.optim.Adam(
         parameters, lr=lr, betas=(beta1, beta2), eps=eps, fused=True, capturable=_on_gpu(parameters)
@@ -41,7 +41,7 @@ def adamw(
     parameters: list[nn.Parameter],
     lr: float = 1e-3,
     beta1: float = 0.9,
-    beta2: float = 0.99,
+    beta2: float = 0.999,
     eps: float = 1e-8,
     weight_decay: float = 0.01,
 ) -> Any:

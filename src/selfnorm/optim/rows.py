@@ -195,7 +195,7 @@ class RowAdam(RowOptimizer):
         tables: Iterable[Tensor],
         lr: float = 1e-3,
         beta1: float = 0.9,
-        beta2: float = 0.99,
+        beta2: float = 0.999,
         eps: float = 1e-8,
         *,
         half: bool = False,

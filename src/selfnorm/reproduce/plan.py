@@ -27,7 +27,7 @@ NAMES |= {"ce_vr": "CE + (log Z)²", "linear": "linear bound", "sampled_softmax"
 SWEEP = (10, 30, 100, 300, 1000, 3000, 8000, 30_000)
 LARGE = 8192  # positions of a large batch
 FEW = 1000  # samples at most, where ways to draw are told apart
-BETA2 = 0.999  # 0.99, the library's default, is worse in batches of 32 sentences: docs/log.md
+BETA2 = 0.999  # 0.99 is worse in batches of 32 sentences: docs/log.md
 
 
 @dataclass(frozen=True)
