@@ -70,6 +70,8 @@ def test_what_is_worth_its_time():
         "And in large batches:",
         "- Mode3, K = 8000, systematic, large batch: 64.00 in 6.20 minutes",
     ]
+    assert "\nWhy: " in text
+    assert "\nWhy: " not in page(found[:-2], SMALL), "not without large batches"
 
 
 def test_errors_of_sets_and_subsets():
