@@ -67,6 +67,19 @@ def test_dense_steps_are_torchs(name, clip):
             torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-5, msg=f"step {step}")
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "what"),
+    [
+        *((name, {"lr": math.nan}, "lr = nan: a learning rate is at least 0") for name in OPTIMIZERS),
+        *((name, {"eps": -1.0}, r"eps = -1.0: it is at least 0") for name in ("adam", "adamw", "adagrad")),
+        *((name, {"beta2": 1.0}, "beta1 = 0.9 and beta2 = 1.0: both are at") for name in ("adam", "adamw")),
+    ],
+)
+def test_numbers_that_make_no_sense_are_named(name, options, what):
+    with pytest.raises(ValueError, match=what):
+        OPTIMIZERS[name]([Tables().weight], **options)
+
+
 @pytest.mark.parametrize("clip", [None, 0.01])
 @pytest.mark.parametrize("name", ["sgd", "adagrad"])
 def test_row_sparse_steps_equal_dense_ones(name, clip):

@@ -190,8 +190,7 @@ def test_another_seed_is_trained_and_not_timed(scale, corpus, tmp_path, monkeypa
 
 
 def test_a_shorter_training_is_not_timed_again(scale, corpus, tmp_path, monkeypatch):
-    short = replace(scale.tasks[SWEPT], training={"steps": 3})
-    scale = replace(scale, tasks={**scale.tasks, SWEPT: short})
+    scale = replace(scale, tasks={**scale.tasks, SWEPT: replace(scale.tasks[SWEPT], training={"steps": 3})})
     (long,) = only("table3", scale, "/ce/")
     short = next(row for row in rows("beyond", scale) if row.criterion == "ce" and not row.large)
     (one,) = maker(tmp_path, scale, corpus).make([long])

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from selfnorm.reproduce import rows as kept
 from selfnorm.reproduce.pages import page, write
 from selfnorm.reproduce.plan import ITEMS, SCALES, rows
@@ -70,8 +72,28 @@ def test_what_is_worth_its_time():
         "And in large batches:",
         "- Mode3, K = 8000, systematic, large batch: 64.00 in 6.20 minutes",
     ]
-    assert "\nWhy: " in text
-    assert "\nWhy: " not in page(found[:-2], SMALL), "not without large batches"
+
+
+@pytest.mark.parametrize(
+    ("label", "worse"),
+    [
+        (None, None),
+        ("Mode3, K = 1000, systematic", 85.0),
+        ("Mode3, K = 8000, systematic, large batch", 70.0),
+        ("Mode3, K = 100, systematic, large batch", 66.0),  # few samples would be enough
+        ("Mode3, K = 100, systematic, G = 16, large batch", 95.0),  # groups would not help
+    ],
+)
+def test_the_defaults_are_explained_where_the_rows_bear_them_out(label, worse):
+    told = {"CE": 80.0, "CE, large batch": 65.0}
+    told |= {f"Mode3, K = {k}, {sampler}": 80.1 for k in (1000, 8000) for sampler in ("systematic", "distinct")}
+    told |= {"Mode3, K = 8000, systematic, large batch": 65.2}
+    told |= {"Mode3, K = 100, systematic, large batch": 90.0, "Mode3, K = 100, systematic, G = 16, large batch": 70.0}
+    found = [row(planned("beyond", name), value) for name, value in told.items()]
+    assert ("\nWhy: " in page([each for each in found if each["label"] != label], SMALL)) == (label is None)
+    if label is not None:
+        changed = [each | {"perplexity": worse} if each["label"] == label else each for each in found]
+        assert "\nWhy: " not in page(changed, SMALL)
 
 
 def test_errors_of_sets_and_subsets():

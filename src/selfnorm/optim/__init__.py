@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from selfnorm.ops import has_triton
-from selfnorm.optim.rows import RowAdagrad, RowAdam, RowOptimizer, RowSGD
+from selfnorm.optim.rows import RowAdagrad, RowAdam, RowOptimizer, RowSGD, check
 from selfnorm.optim.schedules import SCHEDULES, Schedule
 from selfnorm.registry import named
 
@@ -32,6 +32,7 @@ __all__ = [
 def adam(
     parameters: list[nn.Parameter], lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8
 ) -> Any:
+    check(lr, eps, beta1, beta2)
     return torch.optim.Adam(
         parameters, lr=lr, betas=(beta1, beta2), eps=eps, fused=True, capturable=_on_gpu(parameters)
     )
@@ -45,6 +46,7 @@ def adamw(
     eps: float = 1e-8,
     weight_decay: float = 0.01,
 ) -> Any:
+    check(lr, eps, beta1, beta2)
     return torch.optim.AdamW(
         parameters,
         lr=lr,
@@ -57,10 +59,12 @@ def adamw(
 
 
 def sgd(parameters: list[nn.Parameter], lr: float = 1.0, momentum: float = 0.0) -> Any:
+    check(lr)
     return torch.optim.SGD(parameters, lr=lr, momentum=momentum, fused=True)
 
 
 def adagrad(parameters: list[nn.Parameter], lr: float = 0.1, eps: float = 1e-10) -> Any:
+    check(lr, eps)
     return torch.optim.Adagrad(parameters, lr=lr, eps=eps)
 
 

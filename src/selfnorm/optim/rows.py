@@ -32,14 +32,23 @@ from selfnorm.ops import (
 )
 
 
+def check(lr: float, eps: float = 0.0, beta1: float = 0.0, beta2: float = 0.0) -> None:
+    """What every optimizer asks of its numbers; PyTorch would say it without their names."""
+    if not lr >= 0:
+        raise ValueError(f"lr = {lr}: a learning rate is at least 0")
+    if not eps >= 0:
+        raise ValueError(f"eps = {eps}: it is at least 0")
+    if not (0 <= beta1 < 1 and 0 <= beta2 < 1):
+        raise ValueError(f"beta1 = {beta1} and beta2 = {beta2}: both are at least 0 and below 1")
+
+
 class RowOptimizer(torch.optim.Optimizer):
     """What all have: pieces of gradients go in, touched rows move."""
 
     moments: tuple[str, ...] = ()
 
     def __init__(self, tables: Iterable[Tensor], rule: Rule, lr: float, half: bool = False) -> None:
-        if not lr >= 0:
-            raise ValueError(f"lr = {lr}: a learning rate is at least 0")
+        check(lr, rule.eps, rule.beta1, rule.beta2)
         self.rule, self.half = rule, half
         self.numbers: dict[float, Tensor] = {}  # learning rates and the like, on the device
         self.found: tuple[list[int], list[tuple[Tensor, Any]]] | None = None  # pieces, tables and their touched rows
@@ -200,6 +209,4 @@ class RowAdam(RowOptimizer):
         *,
         half: bool = False,
     ) -> None:
-        if not (0 <= beta1 < 1 and 0 <= beta2 < 1):
-            raise ValueError(f"beta1 = {beta1} and beta2 = {beta2}: both are at least 0 and below 1")
         super().__init__(tables, Rule(ADAM, eps, beta1, beta2), lr, half)

@@ -13,6 +13,11 @@ MEAN, STD = 0.02, 0.15  # of log Z
 ENOUGH = 1000  # samples for that, if there are no groups
 DRAWN = "Mode3, K = 1000, systematic, unigram"  # our sampler and noise; and with groups:
 GROUPED = f"{DRAWN}, G = 8"
+SERVING = {  # what the library's defaults rest on: rows of `beyond`, and what each is about as good as
+    "Mode3, K = 1000, systematic": ("CE", "Mode3, K = 1000, distinct"),
+    "Mode3, K = 8000, systematic": ("CE", "Mode3, K = 8000, distinct"),
+    "Mode3, K = 8000, systematic, large batch": ("CE, large batch",),
+}
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,21 @@ def findings(found: Sequence[Made]) -> Iterator[Finding]:
             yield from check(rows)
         except Missing:
             continue
+
+
+def serving(found: Sequence[Made]) -> bool:
+    """Whether the rows bear out the library's defaults, and what the page says of them; not without all of them."""
+    rows = Rows(found)
+    try:
+        entropy, one, many = _large(rows)
+        pairs = [(rows.perplexity("beyond", mine), _best_of(rows, others)) for mine, others in SERVING.items()]
+    except Missing:
+        return False
+    return one > CLEARLY * entropy and many < one and all(mine < NEAR * best for mine, best in pairs)
+
+
+def _best_of(rows: Rows, labels: Sequence[str]) -> float:
+    return min(rows.perplexity("beyond", label) for label in labels)
 
 
 def _worse(rows: Rows) -> Iterator[Finding]:
@@ -137,9 +157,14 @@ def _not_normalized(rows: Rows) -> Iterator[Finding]:
     yield Finding("Sampled softmax is not normalized", told, abs(row["log_z_mean"]) > MEAN or row["log_z_std"] > STD)
 
 
-def _groups(rows: Rows) -> Iterator[Finding]:
+def _large(rows: Rows) -> list[float]:
+    """Of large batches: cross entropy, and K = 100 by one draw and by 16."""
     names = ("CE", "Mode3, K = 100, systematic", "Mode3, K = 100, systematic, G = 16")
-    entropy, one, many = (rows.perplexity("beyond", f"{name}, large batch") for name in names)
+    return [rows.perplexity("beyond", f"{name}, large batch") for name in names]
+
+
+def _groups(rows: Rows) -> Iterator[Finding]:
+    entropy, one, many = _large(rows)
     told = f"K = 100: {one:.1f} with one draw, {many:.1f} with 16, cross entropy {entropy:.1f}"
     yield Finding("Large batches need groups", told, many < one)
 

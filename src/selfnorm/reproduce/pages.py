@@ -5,7 +5,7 @@ from pathlib import Path
 
 from selfnorm import report
 from selfnorm.files import atomic
-from selfnorm.reproduce.findings import findings
+from selfnorm.reproduce.findings import findings, serving
 from selfnorm.reproduce.measures import TIMED
 from selfnorm.reproduce.paper import TITLES
 from selfnorm.reproduce.plan import EN, ITEMS, LIBRI, SWB, SWEPT, Scale, rows
@@ -28,8 +28,8 @@ DIFFERENCES = """\
   the same seed and size of batch in the same order:
 {passes}
 - **Optimizer.** Adam with a cosine schedule and gradient clipping at 1. Sampled criteria update the rows of words that
-  they touch (row-sparse Adam); CE and BCE update all rows, but in table 4 of inputs those that they touch, and Mode2
-  with a draw per position all rows.
+  they touch (row-sparse Adam). Mode2 with a draw per position, CE and BCE update all rows; in table 4, of the inputs'
+  rows, CE and BCE only those that they touch.
 - **Utterances.** The paper rescores lattices of its own recognisers. Ours are public: lattices of pocketsphinx (166
   utterances) and lists of Moonshine tiny (261), of read English. Scales are cross-validated over utterances. So word
   error rates compare criteria with each other, not with the paper's.
@@ -118,8 +118,8 @@ def _section(item: str, found: Sequence[Made], scale: Scale) -> Iterator[str]:
         yield ""
     if item == "beyond":
         yield from _best(_averaged(item, here), "Worth their time, since whatever has a lower perplexity takes longer:")
-        yield from (large := list(_best(_averaged(item, here, large=True), "And in large batches:")))
-        yield from (WHY,) if large else ()
+        yield from _best(_averaged(item, here, large=True), "And in large batches:")
+        yield from (WHY,) if serving(here) else ()
     for row in here:
         if row.get("stopped"):
             yield from (f"{row['label']}, seed {row['seed']}: {row['stopped']}.", "")
