@@ -68,4 +68,7 @@ step("mode2", RowSGD, 1, 64)
 step("bce", RowSGD, 1, 64)
 fused.log_z(torch.randn(N, H, dtype=torch.bfloat16), torch.randn(C, H), None, LOG_SIGMOIDS)
 draws.systematic(torch.rand(1, 1).double(), torch.arange(5), torch.ones(3).double(), 2, 10, 100, 0.999)
+for length in (5, 20, 64):
+    three = torch.randn(2, length, 3, 2, 64, dtype=torch.bfloat16).requires_grad_()
+    ops.short_attention(three).sum().backward()
 print(*sorted({name for name, *_ in seen}))

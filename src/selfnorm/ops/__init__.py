@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from selfnorm.ops import plain
+from selfnorm.ops.attention import LONGEST, SIZES, short_attention
 from selfnorm.ops.plain import MOST, Drawn, Function, Table, product, softplus, wide
 from selfnorm.ops.rows import NOWHERE, Piece, expect, fresh_half, keep_half, take
 from selfnorm.ops.updates import ADAGRAD, ADAM, SGD, FusedRows, PlainRows, Rule, Scalars, catch_up, sort, stretches
@@ -38,10 +39,12 @@ __all__ = [
     "expect",
     "fresh_half",
     "has_triton",
+    "is_short",
     "keep_half",
     "log_sum_exp",
     "log_z",
     "product",
+    "short_attention",
     "softplus",
     "softplus_sum",
     "stretches",
@@ -110,6 +113,22 @@ def systematic(
     from selfnorm.ops import draws
 
     return draws.systematic(uniform, targets.contiguous(), _kept(numbers, targets.device), sure, k, size, always)
+
+
+def is_short(three: Tensor) -> bool:
+    """Whether `short_attention` is for these [B, T, 3, heads, D]: on a GPU, in half precision, few positions."""
+    if three.device.type != "cuda" or three.dtype not in (torch.bfloat16, torch.float16):
+        return False
+    return 0 < three.shape[1] <= LONGEST and three.shape[4] in SIZES and _has_products(three.device)
+
+
+def _has_products(device: torch.device) -> bool:
+    return has_triton() and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+# torch.compiler.assume_constant_result, which would import the compiler, a second, for everybody: a model that is
+# compiled asks once, and does not look into Triton
+_has_products._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @cache
