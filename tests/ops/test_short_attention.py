@@ -5,6 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from selfnorm import ops
+from selfnorm.models import transformer
+from selfnorm.ops import attention
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -132,3 +134,47 @@ def test_a_compiled_model_may_ask(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     ask = torch.compile(lambda x: x + 1 if ops._has_products(x.device) else x, backend="eager", fullgraph=True)
     assert ask(torch.zeros(1)).item() == 1
+
+
+@pytest.fixture
+def block():
+    torch.manual_seed(1)
+    made = transformer.Block(32, 48, 2, 0.0, "gelu", scale=1.0).to(PLACE)
+    yield made
+    torch._dynamo.reset()
+
+
+def through(block, length, turn=None):
+    """A block's hidden vectors, keys and values, and the gradients of its inputs and weights."""
+    hidden = torch.randn(3, length, 32, generator=torch.Generator().manual_seed(length)).to(PLACE).requires_grad_()
+    past = torch.empty(3, 0, 2, 2, 16, device=PLACE)
+    after, new = block(hidden, past, None, turn, True)
+    loss = (after**2).sum() + new[:, :, 0].sin().sum() + (new[:, :, 1] ** 3).sum()
+    return [after, new, *torch.autograd.grad(loss, [hidden, *block.parameters()])]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("rotary", [False, True])
+def test_a_block_is_the_same_with_it(block, monkeypatch, compiled, rotary):
+    def turn(length):
+        return transformer.waves(torch.zeros(3, dtype=torch.long, device=PLACE), length, 16) if rotary else None
+
+    lengths = (7, 9, 1, 20)
+    wanted = [through(block, length, turn(length)) for length in lengths]
+    calls = []
+    monkeypatch.setattr(transformer, "is_short", lambda three: three.shape[1] <= attention.LONGEST)
+    monkeypatch.setattr(attention, "_grid", lambda three, grid=attention._grid: calls.append(1) or grid(three))
+    run = torch.compile(block, backend="aot_eager", fullgraph=True) if compiled else block
+    run.parameters = block.parameters
+    for length, each in zip(lengths, wanted):
+        for found, true in zip(through(run, length, turn(length)), each):
+            torch.testing.assert_close(found, true, rtol=1e-4, atol=1e-5)
+    assert len(calls) == 2 * len(lengths)
+
+
+def test_a_history_or_a_mask_goes_the_long_way(block, monkeypatch):
+    monkeypatch.setattr(transformer, "is_short", lambda three: True)
+    monkeypatch.setattr(transformer, "short_attention", lambda three: pytest.fail("not for this"))
+    hidden = torch.randn(3, 4, 32, device=PLACE)
+    past, seen = torch.randn(3, 2, 2, 2, 16, device=PLACE), torch.ones(1, 1, 4, 6, dtype=torch.bool, device=PLACE)
+    assert block(hidden, past, seen, None, True)[1].shape == (3, 6, 2, 2, 16)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selfnorm.models.model import SPREAD, Model, check_dropout, check_sizes
+from selfnorm.ops import is_short, short_attention
 from selfnorm.registry import named
 
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU}
@@ -184,8 +185,10 @@ class Block(nn.Module):
         three = self.query_key_value(hidden).unflatten(-1, (3, self.heads, -1))  # [B, T, 3, heads, D]
         if turn is not None:
             three = torch.cat([turned(three[:, :, :2], turn), three[:, :, 2:]], 2)
-        query, key, value = three.unbind(2)
         new, fresh = three[:, :, 1:], not past.shape[1]
+        if fresh and seen is None and is_short(three):
+            return self.mix(short_attention(three)), new
+        query, key, value = three.unbind(2)
         past = new if fresh else torch.cat([past.to(new.dtype), new], 1)  # [B, S + T, 2, heads, D]
         if not fresh:
             key, value = past.unbind(2)
