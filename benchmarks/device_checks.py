@@ -23,6 +23,7 @@ import torch
 import triton
 
 sys.path.insert(0, str(Path(__file__).parent))
+from device_attention import HALVES, attention, compiled
 from device_steps import captured, drawn, recorded, repeated, updates
 from device_sums import DTYPES, GPU, Found, every_word, sampled
 from rows import RESULTS, machine
@@ -51,14 +52,20 @@ def families(small: bool) -> dict[str, list[tuple[Any, ...]]]:
         rows += [(1030, 300, 100, False), (512, 8192, 4096, True), (0, 8192, 4096, True), (64, 9000, 6000, False)]
         rows += [(512, 20_000, 0, False), (0, 20_000, 13_000, False), (256, 1000, 13_000, True)]
         spots += [(100, 30_000, 1), (1000, 200_000, 8), (8192, 1_000_000, 1), (8192, 30_000, 2)]
+    heads = [(3, 7, 1, 32), (2, 1, 2, 16), (2, 17, 2, 64)]  # B, T, heads, D
+    if not small:
+        heads += [(64, length, 8, 64) for length in (1, 2, 8, 15, 16, 20, 31, 32, 33, 50, 63, 64)]
+        heads += [(1, 64, 1, 128), (7, 45, 3, 128), (5, 64, 16, 32), (300, 29, 12, 16), (4096, 24, 8, 64)]
     loops = [(name, groups) for name in ("mode3", "nce", "sampled_softmax", "mode2") for groups in (1, 2)]
     loops = loops[:2] if small else loops
     return {
         "sampled": [(sampled, shape, kind) for shape in (SMALL if small else LARGE) for kind in kinds],
         "every word": [(every_word, shape, kind) for shape in whole for kind in kinds],
         "row updates": [(updates, *each) for each in rows],
+        "attention": [(attention, shape, kind) for shape in heads for kind in (HALVES if GPU else ["float32"])],
         "draws": [(drawn, *each) for each in spots],
         "repeated": [(repeated, *each) for each in loops],
+        "blocks": [(compiled, keep, "bfloat16") for keep in (False, True)] if GPU else [],
         "CUDA graph": [(captured, *each) for each in loops] if GPU else [],
         "recorder": [(recorded, False), (recorded, True)] if GPU else [],
     }

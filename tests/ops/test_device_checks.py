@@ -8,6 +8,7 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed")
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import device_attention
 import device_checks
 import device_steps
 import device_sums
@@ -31,10 +32,10 @@ def few(monkeypatch):
 def test_a_few_of_each_family_pass(few, capsys):
     results = device_checks.report(small=True, jobs=1)
     assert not any(each.wrong for each in results.values()), results
-    of_a_gpu = {"CUDA graph", "recorder"}
+    of_a_gpu = {"blocks", "CUDA graph", "recorder"}
     assert all(each.cases and each.worst <= 1 for name, each in results.items() if name not in of_a_gpu)
     printed = capsys.readouterr().out.splitlines()
-    assert len(printed) == len(results) == 7
+    assert len(printed) == len(results) == 9
     assert printed[0].split() == ["sampled", "2", "cases", "worst", f"{results['sampled'].worst:.3g}", "pass"]
     assert torch.cuda.is_available() or printed[-1].endswith("skipped: there is no GPU")
 
@@ -52,6 +53,15 @@ def test_a_wrong_kernel_is_found(monkeypatch):
     found = device_checks.checked(True, device_sums.sampled, TINY, "float32")
     assert found.cases == 1
     assert found.wrong[0].startswith("mode3 systematic log_uniform (5, 6, 4, 1, True) float32: loss ")
+
+
+def test_wrong_attention_is_found(monkeypatch):
+    true = device_attention.short_attention
+    monkeypatch.setattr(device_attention, "short_attention", lambda three: true(three + 1e-4 * three[:, -1:]))
+    found = device_checks.checked(True, device_attention.attention, (2, 3, 1, 16), "float32")
+    assert found.cases == len(found.wrong) == 2
+    assert found.wrong[0].startswith("attention (2, 3, 1, 16) float32: mixed ")
+    assert found.wrong[1].startswith("causal (2, 3, 1, 16) float32: earlier positions inf")
 
 
 def test_wrong_rows_and_what_breaks_off_are_found(monkeypatch):
