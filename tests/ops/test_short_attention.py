@@ -178,3 +178,22 @@ def test_a_history_or_a_mask_goes_the_long_way(block, monkeypatch):
     hidden = torch.randn(3, 4, 32, device=PLACE)
     past, seen = torch.randn(3, 2, 2, 2, 16, device=PLACE), torch.ones(1, 1, 4, 6, dtype=torch.bool, device=PLACE)
     assert block(hidden, past, seen, None, True)[1].shape == (3, 6, 2, 2, 16)
+
+
+def test_all_ways_through_a_compiled_block_stay_compiled(monkeypatch):
+    """Two kinds of attention are more variants than PyTorch compiles unless told; beyond, it would do without."""
+    monkeypatch.setattr(transformer, "is_short", lambda three: three.shape[1] <= attention.LONGEST)
+    monkeypatch.setattr(transformer.Block, "compile", lambda block: torch.nn.Module.compile(block, backend="eager"))
+    model = transformer.Transformer(30, layers=2, hidden=32, feed_forward=48, heads=2, embedding=32, dropout=0.1)
+    model.to(PLACE)
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(recompile_limit=8, fail_on_recompile_limit_hit=True):
+        model.compile_parts()
+        for train in (True, False):
+            model.train(train)
+            with torch.set_grad_enabled(train):
+                for length in (20, 7, 70, 90, 1):
+                    words = torch.randint(30, (3, length), device=PLACE)
+                    state = model.advance(words)[1]
+                    assert model(words).shape == model.advance(words, model.detach(state))[0].shape == (3, length, 32)
+    torch._dynamo.reset()

@@ -15,6 +15,7 @@ from selfnorm.registry import named
 
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU}
 LONGEST_WAVE = 10000.0
+VARIANTS = 32  # of a block that is compiled: trained or not; one word, few or many; with a history or without
 
 Turn = tuple[Tensor, Tensor]  # cosine and sine
 
@@ -104,7 +105,10 @@ class Transformer(Model):
         return list(self.blocks)
 
     def compile_parts(self) -> None:
+        import torch._dynamo.config as compiler
+
         self.compiled = True
+        compiler.recompile_limit = max(compiler.recompile_limit, VARIANTS)
         for block in self.blocks:
             block.compile()
 
