@@ -24,7 +24,7 @@ import triton
 
 sys.path.insert(0, str(Path(__file__).parent))
 from device_attention import HALVES, attention, compiled
-from device_steps import captured, drawn, recorded, repeated, updates
+from device_steps import captured, drawn, flat, recorded, repeated, updates
 from device_sums import DTYPES, GPU, Found, every_word, sampled
 from rows import RESULTS, machine
 
@@ -62,6 +62,7 @@ def families(small: bool) -> dict[str, list[tuple[Any, ...]]]:
         "sampled": [(sampled, shape, kind) for shape in (SMALL if small else LARGE) for kind in kinds],
         "every word": [(every_word, shape, kind) for shape in whole for kind in kinds],
         "row updates": [(updates, *each) for each in rows],
+        "copies": [(flat, size) for size in ((100, 5000) if small else (1, 2047, 1_000_003, 132_000_000))],
         "attention": [(attention, shape, kind) for shape in heads for kind in (HALVES if GPU else ["float32"])],
         "draws": [(drawn, *each) for each in spots],
         "repeated": [(repeated, *each) for each in loops],

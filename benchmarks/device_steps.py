@@ -10,7 +10,7 @@ from torch import nn
 from selfnorm import SampledLoss
 from selfnorm.corpus.batches import Batch
 from selfnorm.noise import LogUniform
-from selfnorm.ops import ADAGRAD, ADAM, SGD, Rule, Scalars, draws, keep_half, stretches
+from selfnorm.ops import ADAGRAD, ADAM, SGD, Rule, Scalars, draws, halves, keep_half, stretches
 from selfnorm.ops.rows import NOWHERE, Piece
 from selfnorm.ops.updates import FusedRows, PlainRows
 from selfnorm.optim import OPTIMIZERS, Optimizer, RowAdam
@@ -37,6 +37,25 @@ def piece(width: int, entries: int, own: int, dtype: torch.dtype, distinct: bool
     factor = torch.randn(own, generator=generator)
     given = (ids.int(), values.to(dtype), factor if own else None, outer.to(dtype) if own and width else None)
     return Piece(*(None if each is None else each.to(PLACE) for each in given), distinct)
+
+
+def flat(small: bool, size: int) -> Iterator[Found]:
+    """Adam on weights with copies in half precision, for some steps; the copies must be the weights, rounded."""
+    found = {}
+    for impl in (halves.plain, halves.fused):
+        generator = torch.Generator().manual_seed(1)
+        made = [torch.randn(size, generator=generator) for _ in range(3)] + [torch.rand(size, generator=generator)]
+        weights, grads, first, second = (each.to(PLACE) for each in made)
+        copies, grads = torch.zeros_like(weights, dtype=torch.bfloat16), grads.bfloat16()
+        for step in (1.0, 2.0, 1000.0):
+            scalars = Scalars(*(torch.tensor(each, device=PLACE) for each in (0.01, step, 0.7, 1.0)))
+            impl(weights, copies, first, second, grads, scalars, 0.9, 0.999, 1e-8)
+        found[impl] = {"weights": weights, "first": first, "second": second, "copies": copies.float()}
+    mine, theirs = found[halves.fused], found[halves.plain]
+    near = {"copies": 1e-3 if GPU else 2**-7}  # the interpreter cuts
+    shares = {each: distance(mine[each], theirs[each]) / near.get(each, 1e-6) for each in theirs}
+    exact = not GPU or torch.equal(copies, weights.bfloat16())
+    yield judged(f"{size} weights with copies", shares | {"rounding": 0.0 if exact else math.inf})
 
 
 def updates(small: bool, width: int, entries: int, own: int, distinct: bool) -> Iterator[Found]:

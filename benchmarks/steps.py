@@ -32,7 +32,7 @@ from selfnorm.criteria import CRITERIA
 from selfnorm.models import MODELS, PRESETS, Model
 from selfnorm.noise import LogUniform
 from selfnorm.ops import MOST, keep_half
-from selfnorm.optim import OPTIMIZERS, SCHEDULES, Optimizer, sibling
+from selfnorm.optim import OPTIMIZERS, SCHEDULES, HalfAdam, Optimizer, sibling
 from selfnorm.samplers import SAMPLERS
 from selfnorm.training.parts import Parts
 from selfnorm.training.settings import Settings
@@ -81,7 +81,10 @@ def trainer(body: str, size: int, criterion: str, k: int, sparse: bool, settings
         model.compile_parts()
     tables = [model.output.weight, model.output.bias, model.embedding.weight] if sparse else []
     dense = [each for each in model.parameters() if not any(each is table for table in tables)]
-    optimizer = Optimizer(OPTIMIZERS["adam"](dense), *([sibling("adam", tables, {})] if sparse else []))
+    pairs = model.keep_half()
+    dense = [each for each in dense if not any(each is other for other, _ in pairs)]
+    others = ([sibling("adam", tables, {})] if sparse else []) + ([HalfAdam(pairs)] if pairs else [])
+    optimizer = Optimizer(OPTIMIZERS["adam"](dense), *others)
     if sparse:
         keep_half(model.output.weight)
     sampler = SAMPLERS["systematic"](noise=LogUniform(size), k=k) if rule.sampled else None

@@ -15,7 +15,7 @@ from triton.runtime.jit import JITFunction
 from selfnorm import ops
 from selfnorm.criteria import CRITERIA
 from selfnorm.noise import LogUniform
-from selfnorm.ops import draws, fused, updates
+from selfnorm.ops import draws, fused, halves, updates
 from selfnorm.ops.columns import LOG_SIGMOIDS
 from selfnorm.optim import RowAdagrad, RowAdam, RowSGD
 from selfnorm.output import Layer
@@ -68,6 +68,12 @@ step("mode2", RowSGD, 1, 64)
 step("bce", RowSGD, 1, 64)
 fused.log_z(torch.randn(N, H, dtype=torch.bfloat16), torch.randn(C, H), None, LOG_SIGMOIDS)
 draws.systematic(torch.rand(1, 1).double(), torch.arange(5), torch.ones(3).double(), 2, 10, 100, 0.999)
+halves.fused(
+    *(torch.zeros(5000, dtype=each) for each in (torch.float32, torch.bfloat16, torch.float32, torch.float32)),
+    torch.zeros(5000, dtype=torch.bfloat16),
+    updates.Scalars(*(torch.ones(()) for _ in range(4))),
+    *(0.9, 0.999, 1e-8),
+)
 for length in (5, 20, 64):
     three = torch.randn(2, length, 3, 2, 64, dtype=torch.bfloat16).requires_grad_()
     ops.short_attention(three).sum().backward()

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-KERNELS = "_draw attend attend_back gather missed ranks slopes squares target_logits update values"
+KERNELS = "_draw attend attend_back gather missed move ranks slopes squares target_logits update values"
 
 
 def test_every_kernel_compiles():

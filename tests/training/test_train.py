@@ -434,7 +434,7 @@ def test_a_sum_over_all_words_moves_only_the_rows_of_its_inputs(data, tmp_path, 
     dense = changed(made, "optimizer", momentum=0.0)
     rows = changed(dense, "model", sparse=True)
     parts = build(rows, tmp_path)
-    moved = [each for part in parts.optimizer.parts if isinstance(part, RowOptimizer) for each in part.tables]
+    moved = [each for part in parts.optimizer.parts if isinstance(part, RowOptimizer) for each in part.given]
     names = {id(each): name for name, each in parts.model.named_parameters()}
     assert [names[id(each)] for each in moved] == tables
     found = []
@@ -467,3 +467,24 @@ def test_goes_on_from_a_checkpoint_with_numbered_optimizer_states(short, tmp_pat
     checkpoints.save(saved.step, tensors, saved.state)
     train(short, tmp_path / "old")
     assert differing(outcome(tmp_path / "old"), outcome(tmp_path / "whole")) == []
+
+
+@pytest.fixture
+def in_half(monkeypatch):
+    monkeypatch.setattr("selfnorm.training.settings.Settings.half", True)
+
+
+def test_copies_in_half_precision_survive_a_cut_and_learn_as_well(data, tmp_path, in_half, monkeypatch):
+    made = changed(recipe(data, "nce", steps=12, save_every=5, log_every=2), "optimizer", name="adam")  # a Transformer
+    train(made, tmp_path / "whole")
+    wanted = outcome(tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        with_signal(made, tmp_path / "cut", 3)
+    train(made, tmp_path / "cut")
+    assert differing(outcome(tmp_path / "cut"), wanted) == []
+    monkeypatch.setattr("selfnorm.models.Model.keep_half", lambda self: [])
+    train(made, tmp_path / "without")
+    losses = [[line["loss"] for line in lines_of(tmp_path / run, "metrics")] for run in ("whole", "without")]
+    assert losses[0] == pytest.approx(losses[1], rel=0.01)
+    assert losses[0] != losses[1]
+    train(changed(made, "optimizer", name="sgd"), tmp_path / "others")  # they know no copies

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from selfnorm.models.linear import Linear, Pair
 from selfnorm.ops import take
 from selfnorm.output import Output
 
@@ -63,6 +64,10 @@ class Model(nn.Module):
     def layers(self) -> Sequence[nn.Module]:
         """What can be spread over processes, layer by layer."""
         return ()
+
+    def keep_half(self) -> list[Pair]:
+        """From now on train by copies in half precision; which these are, beside their parameters."""
+        return [pair for each in self.modules() if isinstance(each, Linear) for pair in each.keep_half()]
 
     def compile_parts(self) -> None:
         """Compile what gains by it; the first steps then take longer."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from selfnorm.models.linear import Linear
 from selfnorm.models.model import SPREAD, Model, check_dropout, check_sizes
 from selfnorm.ops import is_short, short_attention
 from selfnorm.registry import named
@@ -68,7 +69,7 @@ class Transformer(Model):
             raise ValueError(f"{positions} positions need an even size, not {waved}; choose another hidden or heads")
         super().__init__(size, hidden, embedding, tied=tied, sparse=sparse, link=link, normalize=normalize)
         self.heads, self.positions, self.memory = heads, positions, memory
-        self.into = nn.Identity() if embedding == hidden else nn.Linear(embedding, hidden, bias=False)
+        self.into = nn.Identity() if embedding == hidden else Linear(embedding, hidden, bias=False)
         block = partial(Block, hidden, feed_forward, heads, dropout, activation, scale=1 / math.sqrt(2 * layers))
         self.blocks = nn.ModuleList(block() for _ in range(layers))
         self.norm = nn.LayerNorm(hidden)
@@ -165,12 +166,12 @@ class Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.attention_norm = nn.LayerNorm(width)
-        self.query_key_value = nn.Linear(width, 3 * width)
-        self.mix = nn.Linear(width, width)
+        self.query_key_value = Linear(width, 3 * width)
+        self.mix = Linear(width, width)
         self.feed_forward_norm = nn.LayerNorm(width)
-        self.widen = nn.Linear(width, feed_forward)
+        self.widen = Linear(width, feed_forward)
         self.activation = named("activation", ACTIVATIONS, activation)()
-        self.narrow = nn.Linear(feed_forward, width)
+        self.narrow = Linear(feed_forward, width)
         self.dropout = nn.Dropout(dropout)
         with torch.no_grad():  # what a block adds starts small: the sum over many must not grow with their number
             for last in (self.mix, self.narrow):

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from selfnorm.ops import plain
+from selfnorm.ops import halves, plain
 from selfnorm.ops.attention import LONGEST, SIZES, short_attention
 from selfnorm.ops.plain import MOST, Drawn, Function, Table, product, softplus, wide
 from selfnorm.ops.rows import NOWHERE, Piece, expect, fresh_half, keep_half, take
@@ -43,6 +43,7 @@ __all__ = [
     "keep_half",
     "log_sum_exp",
     "log_z",
+    "move_halves",
     "product",
     "short_attention",
     "softplus",
@@ -113,6 +114,12 @@ def systematic(
     from selfnorm.ops import draws
 
     return draws.systematic(uniform, targets.contiguous(), _kept(numbers, targets.device), sure, k, size, always)
+
+
+def move_halves(weights: Tensor, *given: Any) -> None:
+    """One step of Adam; see halves.py"""
+    on_gpu = weights.device.type == "cuda" and has_triton()
+    (halves.fused if on_gpu else halves.plain)(weights, *given)
 
 
 def is_short(three: Tensor) -> bool:

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from selfnorm.ops import has_triton
-from selfnorm.optim.rows import RowAdagrad, RowAdam, RowOptimizer, RowSGD, check
+from selfnorm.optim.halves import HalfAdam
+from selfnorm.optim.own import OwnOptimizer, check
+from selfnorm.optim.rows import RowAdagrad, RowAdam, RowOptimizer, RowSGD
 from selfnorm.optim.schedules import SCHEDULES, Schedule
 from selfnorm.registry import named
 
@@ -19,6 +21,7 @@ __all__ = [
     "OPTIMIZERS",
     "ROWS",
     "SCHEDULES",
+    "HalfAdam",
     "Optimizer",
     "RowAdagrad",
     "RowAdam",
@@ -107,7 +110,7 @@ class Optimizer:
     def never_waits(self) -> bool:
         """Whether a step runs on the device alone."""
         return all(
-            has_triton() if isinstance(part, RowOptimizer) else part.defaults.get("fused") for part in self.parts
+            has_triton() if isinstance(part, OwnOptimizer) else part.defaults.get("fused") for part in self.parts
         )
 
     def forget(self) -> None:
@@ -120,7 +123,7 @@ class Optimizer:
         self.rate = self.lr * scale
         self.rates.fill_(self.rate)
         for part in self.parts:
-            shared = isinstance(part, RowOptimizer) or (part.defaults.get("fused") and self.rates.device.type != "cpu")
+            shared = isinstance(part, OwnOptimizer) or (part.defaults.get("fused") and self.rates.device.type != "cpu")
             for group in part.param_groups:
                 group["lr"] = self.rates if shared else self.rate
 
@@ -130,7 +133,7 @@ class Optimizer:
         finite = torch.isfinite(norm) & torch.isfinite(loss)
         shrink = torch.clamp(clip / (norm + 1e-6), max=1.0) if clip else torch.ones_like(norm)
         for part in self.parts:
-            if isinstance(part, RowOptimizer):
+            if isinstance(part, OwnOptimizer):
                 part.step(shrink=shrink, finite=finite)
             elif part.defaults.get("fused") and norm.device.type != "cpu":
                 part.grad_scale, part.found_inf = 1 / shrink, 1.0 - finite.float()
@@ -148,7 +151,7 @@ class Optimizer:
     def settle(self) -> None:
         """Every row of every table as it is after the last step; see RowOptimizer."""
         for part in self.parts:
-            if isinstance(part, RowOptimizer):
+            if isinstance(part, OwnOptimizer):
                 part.settle()
 
     def norm(self) -> Tensor:
@@ -157,7 +160,7 @@ class Optimizer:
         apart: list[Tensor] = []  # of what other processes have other parts of
         for part in self.parts:
             squares = apart if any(map(_is_part, part.param_groups[0]["params"])) else whole
-            if isinstance(part, RowOptimizer):
+            if isinstance(part, OwnOptimizer):
                 squares.append(part.square())
                 continue
             grads = [each.grad for group in part.param_groups for each in group["params"] if each.grad is not None]

@@ -10,7 +10,7 @@ float32; so should the table be (`half` keeps a bfloat16 copy for matrix product
 training, `RowAdam.settle()` lets all of its rows catch up.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -30,19 +30,10 @@ from selfnorm.ops import (
     stretches,
     touched_rows,
 )
+from selfnorm.optim.own import OwnOptimizer, check
 
 
-def check(lr: float, eps: float = 0.0, beta1: float = 0.0, beta2: float = 0.0) -> None:
-    """What every optimizer asks of its numbers; PyTorch would say it without their names."""
-    if not lr >= 0:
-        raise ValueError(f"lr = {lr}: a learning rate is at least 0")
-    if not eps >= 0:
-        raise ValueError(f"eps = {eps}: it is at least 0")
-    if not (0 <= beta1 < 1 and 0 <= beta2 < 1):
-        raise ValueError(f"beta1 = {beta1} and beta2 = {beta2}: both are at least 0 and below 1")
-
-
-class RowOptimizer(torch.optim.Optimizer):
+class RowOptimizer(OwnOptimizer):
     """What all have: pieces of gradients go in, touched rows move."""
 
     moments: tuple[str, ...] = ()
@@ -50,13 +41,8 @@ class RowOptimizer(torch.optim.Optimizer):
     def __init__(self, tables: Iterable[Tensor], rule: Rule, lr: float, half: bool = False) -> None:
         check(lr, rule.eps, rule.beta1, rule.beta2)
         self.rule, self.half = rule, half
-        self.numbers: dict[float, Tensor] = {}  # learning rates and the like, on the device
         self.found: tuple[list[int], list[tuple[Tensor, Any]]] | None = None  # pieces, tables and their touched rows
-        super().__init__(tables, {"lr": lr})
-
-    @property
-    def tables(self) -> list[Tensor]:
-        return [table for group in self.param_groups for table in group["params"]]
+        super().__init__(tables, lr)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
@@ -79,7 +65,7 @@ class RowOptimizer(torch.optim.Optimizer):
 
     def touched(self) -> list[tuple[Tensor, Any]]:
         """Every table that has gradients, with its touched rows."""
-        left = [(table, expect(table)) for table in self.tables]
+        left = [(table, expect(table)) for table in self.given]
         counts = [len(pieces) for _, pieces in left]
         if self.found is None or self.found[0] != counts:
             for table, _ in left:
@@ -97,32 +83,20 @@ class RowOptimizer(torch.optim.Optimizer):
     def square(self) -> Tensor:
         """The squared norm of all gradients, rows merged first."""
         squares = [rows.square() for _, rows in self.touched()]
-        return torch.stack(squares).sum() if squares else torch.zeros((), device=self.tables[0].device)
+        return torch.stack(squares).sum() if squares else torch.zeros((), device=self.given[0].device)
 
-    @torch.no_grad()
-    def step(
-        self, closure: Callable[[], Any] | None = None, *, shrink: Tensor | None = None, finite: Tensor | None = None
-    ) -> Any:
-        """Move the touched rows by their gradients times `shrink`, unless `finite` is 0."""
-        value = None
-        if closure is not None:
-            with torch.enable_grad():
-                value = closure()
+    def move(self, shrink: Tensor, finite: Tensor) -> None:
         found = {id(table): rows for table, rows in self.touched()}
-        shrink, finite = (self._number(1.0) if each is None else each.float() for each in (shrink, finite))
         if found:
-            steps = [self.state[table]["step"] for table in self.tables if id(table) in found]
+            steps = [self.state[table]["step"] for table in self.given if id(table) in found]
             torch._foreach_add_(steps, [finite] * len(steps))
         for group in self.param_groups:
-            lr = group["lr"]
-            lr = lr if isinstance(lr, Tensor) else self._number(lr)
+            lr = self._number(group["lr"])
             for table in group["params"]:
                 if id(table) in found:
                     state = self.state[table]
                     scalars = Scalars(lr, state["step"], shrink, finite)
                     found[id(table)].update(table, self._moments(table), self.rule, scalars)
-        self.zero_grad()
-        return value
 
     def _moments(self, table: Tensor) -> list[Tensor]:
         return [value for name, value in self.state[table].items() if name != "step"]
@@ -139,42 +113,18 @@ class RowOptimizer(torch.optim.Optimizer):
                     catch_up(table, self._moments(table), self.rule, lr, self.state[table]["step"], part)
                 fresh_half(table)
 
-    def _number(self, value: float) -> Tensor:
-        """On the device; the last few are kept there."""
-        if value not in self.numbers:
-            self.numbers = {
-                **dict(list(self.numbers.items())[-7:]),
-                value: torch.full((), value, device=self.tables[0].device),
-            }
-        return self.numbers[value]
-
     def zero_grad(self, set_to_none: bool = True) -> None:
         super().zero_grad(set_to_none)
         self.found = None
-        for table in self.tables:
+        for table in self.given:
             expect(table).clear()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Into the tensors that are there: float32, on the table's device, and maybe known to a CUDA graph."""
-        kept = [self.state[table] for table in self.tables]
-        super().load_state_dict(state_dict)
-        numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
-        for table, mine, number in zip(self.tables, kept, numbers):
-            given = state_dict["state"].get(number, {})
-            for value in mine.values():
-                value.zero_()
-            for name, value in given.items():
-                mine[name].copy_(torch.as_tensor(value))
-            if "last" in mine and given and "last" not in given:  # from torch.optim.Adam, whose rows are all there
-                mine["last"].fill_(float(given["step"]))
-            self.state[table] = mine
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "rule": self.rule, "half": self.half, "found": None, "numbers": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        for table in self.tables:  # a copied table knows nothing of who waits for its rows
+        for table in self.given:  # a copied table knows nothing of who waits for its rows
             self._wait_for(table)
 
 

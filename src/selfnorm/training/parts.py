@@ -19,7 +19,7 @@ from selfnorm.functional import check_pair
 from selfnorm.models import MODELS, Model, expand
 from selfnorm.noise import NOISES, LogUniform, Noise
 from selfnorm.ops import keep_half
-from selfnorm.optim import OPTIMIZERS, SCHEDULES, Optimizer, Schedule, sibling
+from selfnorm.optim import OPTIMIZERS, SCHEDULES, HalfAdam, Optimizer, Schedule, sibling
 from selfnorm.recipe import Recipe, Table
 from selfnorm.samplers import SAMPLERS, Sample, Sampler
 from selfnorm.training.settings import Settings
@@ -121,7 +121,9 @@ def build(recipe: Recipe, where: Path, world: World | None = None) -> Parts:
     kind, ours = recipe.batches.name or "sentences", {"rank": world.rank, "ranks": world.size}
     batches = construct("batches", BATCHES, kind, recipe.batches.options, store=data.train, seed=seed, **ours)
     dense = [each for each in model.parameters() if not any(each is other for other in (*tables, *apart))]
-    optimizer = _optimizer(recipe.optimizer, dense, apart, tables, world)
+    halves = _halves(recipe.optimizer, model) if settings.half and world.alone else []
+    dense = [each for each in dense if not any(each is other for part in halves for other in part.given)]
+    optimizer = _optimizer(recipe.optimizer, dense, apart, tables, world, halves)
     if model.output.sparse and settings.half and not hasattr(model.output.weight, "shards"):
         keep_half(model.output.weight)
     schedule = construct("schedule", SCHEDULES, recipe.schedule.name or "constant", recipe.schedule.options)
@@ -175,14 +177,29 @@ def _model_options(table: Table) -> tuple[str, dict[str, Any]]:
 
 
 def _optimizer(
-    table: Table, dense: list[nn.Parameter], apart: list[nn.Parameter], rows: list[nn.Parameter], world: World
+    table: Table,
+    dense: list[nn.Parameter],
+    apart: list[nn.Parameter],
+    rows: list[nn.Parameter],
+    world: World,
+    halves: list[HalfAdam],
 ) -> Optimizer:
     """`dense` parameters are alike on all ranks, of those `apart` and of some `rows` each has its part."""
     name = table.name or "adam"
     first = construct("optimizer", OPTIMIZERS, name, table.options, parameters=dense)
     others = [construct("optimizer", OPTIMIZERS, name, table.options, parameters=apart)] if apart else []
     others += [sibling(name, rows, table.options)] if rows else []
-    return Optimizer(first, *others, total=world.total)
+    return Optimizer(first, *others, *halves, total=world.total)
+
+
+def _halves(table: Table, model: Model) -> list[HalfAdam]:
+    """For what the model trains by copies in half precision; the other optimizers know none."""
+    pairs = model.keep_half() if (table.name or "adam") == "adam" else []
+    if not pairs:
+        return []
+    optimizer = construct("optimizer", {"adam": HalfAdam}, "adam", table.options, pairs=pairs)
+    model.register_load_state_dict_post_hook(lambda *_: optimizer.renew())
+    return [optimizer]
 
 
 def _touch_all(model: Model) -> None:
