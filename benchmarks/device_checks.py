@@ -13,7 +13,7 @@ import json
 import math
 import multiprocessing
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -84,9 +84,10 @@ def checked(small: bool, check: Callable[..., Iterator[Found]], *given: Any) -> 
     return found
 
 
-def report(small: bool, jobs: int) -> dict[str, Found]:
-    """Every family; on a GPU in several processes, since most of the time is spent compiling."""
-    plan, found = families(small), {}
+def report(small: bool, jobs: int, only: Collection[str] = ()) -> dict[str, Found]:
+    """Every family, or some; on a GPU in several processes, since most of the time is spent compiling."""
+    plan = {name: calls for name, calls in families(small).items() if not only or name in only}
+    found = {}
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         waiting = {
             name: [pool.submit(checked, small, *call) if jobs > 1 else partial(checked, small, *call) for call in calls]
@@ -104,10 +105,11 @@ def report(small: bool, jobs: int) -> dict[str, Found]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--small", action="store_true", help="a few small cases, nothing written")
+    parser.add_argument("--family", nargs="+", default=(), choices=list(families(True)), help="these, nothing written")
     parser.add_argument("--jobs", type=int, default=12 if GPU else 1, help="processes")
     options = parser.parse_args()
-    results = report(options.small, options.jobs)
-    if not options.small:
+    results = report(options.small, options.jobs, options.family)
+    if not options.small and not options.family:
         summary = {
             "machine": torch.cuda.get_device_name() if GPU else machine(),
             "torch": torch.__version__,

@@ -166,9 +166,10 @@ def main() -> None:
     parser.add_argument("--size", type=int, nargs="+", default=[30_000, 200_000, 1_000_000])
     parser.add_argument("--criterion", nargs="+", default=["mode3"])
     parser.add_argument("--k", type=int, default=8192)
+    parser.add_argument("--shape", type=int, nargs=2, metavar=("SENTENCES", "WORDS"), help="another batch")
     options = parser.parse_args()
     for body, size, criterion in product(options.body, options.size, options.criterion):
-        for shape in SHAPES[body]:
+        for shape in [tuple(options.shape)] if options.shape else SHAPES[body]:
             try:
                 row = measure(body, shape, size, criterion, options.k)
             except (RuntimeError, torch.OutOfMemoryError) as error:  # one that fails is a row less

@@ -329,6 +329,21 @@ def whole_steps() -> str:
     return markdown(columns, found) if found else MISSING
 
 
+def attention() -> str:
+    """Forward and backward together: the kernel, PyTorch's, and what memory allows."""
+    found = [row for row in latest(rows("attention"), "impl", "pass", "T") if row["pass"] == "both"]
+    by = {(row["impl"], row["T"]): float(row["ms"]) for row in found}
+    ours = [row for row in found if row["impl"] == "short"]
+    for row in ours:
+        theirs = [by["sdpa", row["T"]], by["compiled sdpa", row["T"]]]
+        row |= dict(zip(("sdpa", "compiled"), (f"{1e3 * each:.1f}" for each in theirs)))
+        row |= {"faster": f"{min(theirs) / float(row['ms']):.1f}"}
+        row |= {key: f"{1e3 * float(row[key]):.1f}" for key in ("ms", "limit_ms")}
+    columns = {"T": "words of a sentence", "ms": "the kernel, µs", "sdpa": "PyTorch, µs"}
+    columns |= {"compiled": "PyTorch, compiled, µs", "limit_ms": "limit, µs", "faster": "times faster"}
+    return markdown(columns, ours)
+
+
 def scaling(part: str) -> list[dict[str, Any]]:
     """A part of the model on paper (scaling.py)."""
     return json.loads((ROOT / "benchmarks" / "results" / "scaling.json").read_text())[part]
@@ -401,6 +416,7 @@ TABLES = {
     "output-layer-criteria": output_layer_gpu,
     "full-softmax": full_softmax,
     "steps": whole_steps,
+    "attention": attention,
     "rows-and-dense": rows_and_dense,
     "second-pass": lambda: errors(subsets=False),
     "second-pass-subsets": lambda: errors(subsets=True),
