@@ -27,7 +27,9 @@ def chosen(scale, *keys):
 
 
 def without_times(found):
-    return [{key: value for key, value in row.items() if key not in CLOCK} for row in found]
+    """In the order of their keys: those that run beside each other end in any order."""
+    rows = sorted(found, key=lambda row: row["key"])
+    return [{key: value for key, value in row.items() if key not in CLOCK} for row in rows]
 
 
 def test_rows_are_the_same_as_one_by_one(tmp_path, scale, corpus):
@@ -126,3 +128,20 @@ def test_the_time_ends_all_of_them(tmp_path, scale, corpus):
     clock.until -= 60 * 60 - 12  # seconds: enough to begin, not to end
     with pytest.raises(TimeUp, match="the time is up: what was begun is saved, and goes on next time"):
         list(maker(tmp_path, long, corpus).make(chosen(scale, "table2/nce/k200"), clock=clock, at_once=2))
+
+
+def test_a_row_is_there_as_soon_as_it_is_trained_whatever_becomes_of_the_others(tmp_path, scale, corpus):
+    """It is timed before, alone, and the 4-gram model is counted meanwhile."""
+    task = scale.tasks["EN"]
+    long = replace(scale, tasks={**scale.tasks, "EN": replace(task, training={"steps": 500_000})})
+    wanted, said, clock = chosen(scale, "table2/nce/k200", "table5/nce/k200"), [], Clock(60)
+    one = maker(tmp_path, long, corpus, say=said.append)
+    made = one.make(wanted, clock=clock, at_once=2)
+    assert next(made)["key"].startswith("table2/nce")
+    assert [line.rpartition(": ")[2] for line in said][:2] == ["speed", "speed"]
+    assert [row["item"] for row in one.done().values()] == ["table2"]
+    clock.until = 0.0
+    for process in multiprocessing.active_children():
+        os.kill(process.pid, signal.SIGTERM)
+    with pytest.raises(TimeUp):
+        list(made)

@@ -43,7 +43,7 @@ def reproduce(
         float | None, typer.Option(help="Begin nothing after these; a training is saved.", min=0, show_default=False)
     ] = None,
     at_once: Annotated[
-        int, typer.Option(help="Train so many rows at a time on this GPU; they are timed alone, at the end.", min=1)
+        int, typer.Option(help="Train so many rows at a time on this GPU; they are timed before, alone.", min=1)
     ] = 1,
     plan: Annotated[bool, typer.Option("--plan", help="Say what is done and what is to do, and do nothing.")] = False,
     page: Annotated[

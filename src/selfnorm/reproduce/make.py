@@ -96,23 +96,27 @@ class Maker:
     ) -> Iterator[Made]:
         """At most so many rows that are not there yet; ends with TimeUp where the time is over.
 
-        With `at_once` so many are trained at a time, and timed alone when all are trained.
+        With `at_once` so many are trained at a time. They are timed before, alone, so that each row is there as soon as
+        its training is, and the end of the time costs no other.
         """
         clock = clock or Clock()
         with locked(self.to, kept.BUSY):
             done = self.done()
             wanted = [row for row in rows if row.key not in done][:most]
-            if at_once > 1:
-                for row in wanted:
-                    self._prepared(row, clock)
-                like = partial(type(self), self.to, self.scale, self.corpora, origin=self.origin)
-                together.ahead(self, like, wanted, at_once, clock)
-            for row in wanted:
-                clock.check()
-                self.say(f"{row.key}: {row.label}")
-                made = self._made(row, clock)
+            for row in wanted if at_once == 1 else self._ready(wanted, at_once, clock):
+                made = self._made(row, clock if at_once == 1 else Clock())
                 kept.append(self.to, made)
                 yield made
+
+    def _ready(self, wanted: Sequence[Row], at_once: int, clock: Clock) -> Iterator[Row]:
+        """All of these rows, each when nothing is left to do for it: the end of the time does not matter to it."""
+        for row in wanted:
+            self._prepared(row, clock)
+        for row in wanted:
+            if row.trained and not self._stopped(row):
+                self._speed(row, clock)
+        like = partial(type(self), self.to, self.scale, self.corpora, origin=self.origin)
+        yield from together.ahead(self, like, wanted, at_once, clock)
 
     def prepare(self, row: Row, clock: Clock) -> Made:
         """All of a row that is not timed."""
@@ -120,6 +124,12 @@ class Maker:
         if row.criterion is None:
             return {**prepared.statistics(), **self._today()}
         return self._trained(row, prepared, clock) if row.trained else self._counted(row, prepared, clock)
+
+    def count(self, row: Row, clock: Clock) -> None:
+        """Make the 4-gram model that a row is measured with."""
+        prepared = self._prepared(row, clock)
+        if not prepared.ngram.exists():
+            _ = prepared.counts
 
     def ready(self, row: Row) -> bool:
         """Whether all of a row is there that is not timed."""
@@ -131,13 +141,18 @@ class Maker:
             return []
         task = self.scale.tasks[row.task]
         name = run_name(row, self.scale) if row.trained else f"{task.corpus}-4gram"
-        if row.trained and "stopped" in self._found(name, "training"):
+        if row.trained and self._stopped(row):
             return []
         sets = self.corpora[task.corpus].utterances if row.rescores else ()
         stages = (*(("training",) if row.trained else ()), "text", *(f"errors-{each.name}" for each in sets))
         return [stage for stage in stages if not self._stage(name, stage).exists()]
 
+    def _stopped(self, row: Row) -> bool:
+        return "stopped" in self._found(run_name(row, self.scale), "training")
+
     def _made(self, row: Row, clock: Clock) -> Made:
+        clock.check()
+        self.say(f"{row.key}: {row.label}")
         task = self.scale.tasks[row.task]
         made: Made = {"scale": self.scale.name, "key": row.key, "item": row.item, "label": row.label, "task": row.task}
         made |= {"criterion": row.criterion, "k": row.k, "groups": row.groups, "sampler": row.sampler}
@@ -146,11 +161,12 @@ class Maker:
         if row.criterion is not None:
             made["model"] = task.preset if row.trained else "4-gram"
         made |= self.prepare(row, clock)
-        if row.trained and "stopped" not in made:
-            alike = replace(row, seed=1, task=SWB if row.task == SWEPT else row.task)  # speed hangs on neither
-            speed = partial(measures.speed, recipe(alike, self.scale), self.to, self.scale.large, self.scale.repeats)
-            made |= self._staged(run_name(alike, self.scale), "speed", speed, clock)
-        return made
+        return made | self._speed(row, clock) if row.trained and "stopped" not in made else made
+
+    def _speed(self, row: Row, clock: Clock) -> Made:
+        alike = replace(row, seed=1, task=SWB if row.task == SWEPT else row.task)  # speed hangs on neither
+        work = partial(measures.speed, recipe(alike, self.scale), self.to, self.scale.large, self.scale.repeats)
+        return self._staged(run_name(alike, self.scale), "speed", work, clock)
 
     def _prepared(self, row: Row, clock: Clock) -> Prepared:
         corpus = named("corpus", self.corpora, self.scale.tasks[row.task].corpus)

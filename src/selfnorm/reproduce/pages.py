@@ -60,7 +60,7 @@ def page(found: Sequence[Made], scale: Scale) -> str:
         f"{run} all {at} --data DATA --to DIR --plan         what there is to do, and what is done",
         f"{run} all {at} --data DATA --to DIR --minutes 9    what is done is skipped, what was begun goes on",
         f"{run} table2 {at} --data DATA --to DIR --only mode3/k8000",
-        f"{run} table2 {at} --data DATA --to DIR --at-once 4    four at a time, timed alone at the end",
+        f"{run} table2 {at} --data DATA --to DIR --at-once 4    four at a time, timed alone before",
         f"{run} all --scale tiny --to DIR                         the same machinery on built-in text, on a CPU",
         f"{run} all {at} --to benchmarks/results/reproduce --page docs/reproduce.md    this page",
         "```",

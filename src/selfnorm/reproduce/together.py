@@ -1,7 +1,8 @@
 """Several rows at a time, each in a process of its own: while one is measured on the host, others train.
 
-Processes do all that is not timed; whoever started them ends the rows, one by one. A signal is passed on to all of
-them, so that trainings are saved. A row that finds no memory beside the others goes on when fewer run.
+Processes do all that is not timed; whoever started them ends the rows, each when it is ready. Another process counts
+n-grams meanwhile. A signal is passed on to all of them, so that trainings are saved. A row that finds no memory beside
+the others goes on when fewer run.
 """
 
 import multiprocessing
@@ -40,22 +41,34 @@ class Ended(Interrupted):
 @dataclass(frozen=True)
 class Begun:
     row: Row
+    work: str  # of the maker: "prepare" or "count"
     process: Any
     stack: ExitStack  # of its watcher
     watcher: Watcher
 
 
-def ahead(maker: "Maker", like: Callable[..., "Maker"], rows: Sequence[Row], number: int, clock: Clock) -> None:
-    """All that is not timed of the rows, `number` at a time; `like` makes a maker like ours in another process."""
-    waiting, begun = _apart(maker, rows), dict[Connection, Begun]()
+def ahead(
+    maker: "Maker", like: Callable[..., "Maker"], rows: Sequence[Row], number: int, clock: Clock
+) -> Iterator[Row]:
+    """All that is not timed of the rows, `number` at a time; `like` makes a maker like ours in another process.
+
+    Each row comes out when it is ready.
+    """
+    waiting, begun, left = _apart(maker, rows), dict[Connection, Begun](), list(rows)
     failure: BaseException | None = None
     passed_on = False
     try:
         with noted_signals() as noted:
+            for row in {maker.scale.tasks[each.task].corpus: each for each in waiting}.values():
+                wire, one = _begin(maker, like, row, "count", number, clock)
+                begun[wire] = one
             while begun or (waiting and not failure and not noted.number and not clock.passed):
-                while waiting and len(begun) < number and not passed_on and not clock.passed:
-                    wire, one = _begin(maker, like, waiting.pop(0), number, clock)
+                while waiting and _trained(begun) < number and not passed_on and not clock.passed:
+                    wire, one = _begin(maker, like, waiting.pop(0), "prepare", number, clock)
                     begun[wire] = one
+                for row in filter(maker.ready, list(left)):
+                    left.remove(row)
+                    yield row
                 for wire in list(begun) if wait(list(begun), LOOK) else ():
                     if not wire.poll():
                         continue
@@ -75,6 +88,7 @@ def ahead(maker: "Maker", like: Callable[..., "Maker"], rows: Sequence[Row], num
         for one in begun.values():  # only where something unforeseen ends us
             one.process.kill()
             one.stack.close()
+    yield from filter(maker.ready, left)
     if noted.number:
         raise Ended(noted.number)
     if failure:
@@ -92,18 +106,24 @@ def _apart(maker: "Maker", rows: Sequence[Row]) -> list[Row]:
     return sorted(most.values(), key=lambda row: (row.trained, rows.index(row)))
 
 
+def _trained(begun: dict[Connection, Begun]) -> int:
+    return sum(one.work == "prepare" for one in begun.values())
+
+
 def _begin(
-    maker: "Maker", like: Callable[..., "Maker"], row: Row, number: int, clock: Clock
+    maker: "Maker", like: Callable[..., "Maker"], row: Row, work: str, number: int, clock: Clock
 ) -> tuple[Connection, Begun]:
     fresh = multiprocessing.get_context("spawn")  # a fork would share what CUDA cannot
     here, there = fresh.Pipe(duplex=False)
     threads = max(1, (os.cpu_count() or 1) // number)
-    process = fresh.Process(target=_work, args=(like, row, clock, threads, there), name=row.key)
+    process = fresh.Process(target=_work, args=(like, row, work, clock, threads, there), name=row.key)
     process.start()
     there.close()
-    maker.say(f"{row.key}: {row.label}")
-    stack = ExitStack()
-    return here, Begun(row, process, stack, stack.enter_context(maker.watch(row.key)))
+    stack, watcher = ExitStack(), Watcher()
+    if work == "prepare":
+        maker.say(f"{row.key}: {row.label}")
+        watcher = stack.enter_context(maker.watch(row.key))
+    return here, Begun(row, work, process, stack, watcher)
 
 
 def _hear(wire: Connection, begun: dict[Connection, Begun], maker: "Maker") -> BaseException | None:
@@ -128,7 +148,7 @@ def _hear(wire: Connection, begun: dict[Connection, Begun], maker: "Maker") -> B
     return arguments[0] if kind == "failed" else None
 
 
-def _work(like: Callable[..., "Maker"], row: Row, clock: Clock, threads: int, wire: Connection) -> None:
+def _work(like: Callable[..., "Maker"], row: Row, work: str, clock: Clock, threads: int, wire: Connection) -> None:
     """What a process does; who started it hears what happens, and how it ends."""
     os.setsid()  # a terminal's signals reach who started us, and are passed on once
     torch.set_num_threads(threads)
@@ -141,7 +161,7 @@ def _work(like: Callable[..., "Maker"], row: Row, clock: Clock, threads: int, wi
         yield Watcher(**{kind: telling(kind) for kind in TOLD})
 
     try:
-        like(watch=watch, say=telling("maker")).prepare(row, clock)
+        getattr(like(watch=watch, say=telling("maker")), work)(row, clock)
     except (TimeUp, Interrupted):
         return
     except BaseException as error:
