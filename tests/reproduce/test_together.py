@@ -131,14 +131,14 @@ def test_the_time_ends_all_of_them(tmp_path, scale, corpus):
 
 
 def test_a_row_is_there_as_soon_as_it_is_trained_whatever_becomes_of_the_others(tmp_path, scale, corpus):
-    """It is timed before, alone, and the 4-gram model is counted meanwhile."""
-    task = scale.tasks["EN"]
-    long = replace(scale, tasks={**scale.tasks, "EN": replace(task, training={"steps": 500_000})})
+    """Texts are prepared together, rows timed before they are trained, alone, and n-grams counted meanwhile."""
+    task = replace(scale.tasks["EN"], corpus="other", training={"steps": 500_000})
+    long = replace(scale, tasks={**scale.tasks, "EN": task})
     wanted, said, clock = chosen(scale, "table2/nce/k200", "table5/nce/k200"), [], Clock(60)
-    one = maker(tmp_path, long, corpus, say=said.append)
+    one = Maker(tmp_path, long, {corpus.name: corpus, "other": replace(corpus, name="other")}, say=said.append)
     made = one.make(wanted, clock=clock, at_once=2)
     assert next(made)["key"].startswith("table2/nce")
-    assert [line.rpartition(": ")[2] for line in said][:2] == ["speed", "speed"]
+    assert [line.rpartition(": ")[2] for line in said][:3] == ["preparing built-in, other", "speed", "speed"]
     assert [row["item"] for row in one.done().values()] == ["table2"]
     clock.until = 0.0
     for process in multiprocessing.active_children():

@@ -110,24 +110,23 @@ class Maker:
 
     def _ready(self, wanted: Sequence[Row], at_once: int, clock: Clock) -> Iterator[Row]:
         """All of these rows, each when nothing is left to do for it: the end of the time does not matter to it."""
-        for row in wanted:
-            self._prepared(row, clock)
+        like = partial(type(self), self.to, self.scale, self.corpora, origin=self.origin)
+        together.prepare(self, like, wanted, clock)
         for row in wanted:
             if row.trained and not self._stopped(row):
                 self._speed(row, clock)
-        like = partial(type(self), self.to, self.scale, self.corpora, origin=self.origin)
         yield from together.ahead(self, like, wanted, at_once, clock)
 
     def prepare(self, row: Row, clock: Clock) -> Made:
         """All of a row that is not timed."""
-        prepared = self._prepared(row, clock)
+        prepared = self.text(row, clock)
         if row.criterion is None:
             return {**prepared.statistics(), **self._today()}
         return self._trained(row, prepared, clock) if row.trained else self._counted(row, prepared, clock)
 
     def count(self, row: Row, clock: Clock) -> None:
         """Make the 4-gram model that a row is measured with."""
-        prepared = self._prepared(row, clock)
+        prepared = self.text(row, clock)
         if not prepared.ngram.exists():
             _ = prepared.counts
 
@@ -168,7 +167,8 @@ class Maker:
         work = partial(measures.speed, recipe(alike, self.scale), self.to, self.scale.large, self.scale.repeats)
         return self._staged(run_name(alike, self.scale), "speed", work, clock)
 
-    def _prepared(self, row: Row, clock: Clock) -> Prepared:
+    def text(self, row: Row, clock: Clock) -> Prepared:
+        """The text of a row, prepared now if it was not before."""
         corpus = named("corpus", self.corpora, self.scale.tasks[row.task].corpus)
         if corpus.name not in self.prepared:
             self.prepared.clear()  # one 4-gram model in memory is enough

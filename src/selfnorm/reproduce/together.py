@@ -11,6 +11,7 @@ import pickle
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -45,6 +46,23 @@ class Begun:
     process: Any
     stack: ExitStack  # of its watcher
     watcher: Watcher
+
+
+def prepare(maker: "Maker", like: Callable[..., "Maker"], rows: Sequence[Row], clock: Clock) -> None:
+    """The texts of the rows, all at the same time; `like` makes a maker like ours in another process."""
+    texts = {maker.scale.tasks[row.task].corpus: row for row in rows}
+    if len(texts) < 2:
+        for row in texts.values():
+            maker.text(row, clock)
+        return
+    maker.say(f"preparing {', '.join(texts)}")
+    with ProcessPoolExecutor(len(texts), multiprocessing.get_context("spawn")) as pool:
+        for done in [pool.submit(_prepare, like, row, clock) for row in texts.values()]:
+            done.result()
+
+
+def _prepare(like: Callable[..., "Maker"], row: Row, clock: Clock) -> None:
+    like().text(row, clock)
 
 
 def ahead(
