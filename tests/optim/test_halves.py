@@ -176,3 +176,16 @@ def test_dropped_gradients_are_not_used(model):
     loss_of(model, torch.zeros(1, 3, dtype=torch.long)).backward()
     optimizer.forget()
     assert optimizer.norm() == 0
+
+
+def test_gradients_of_two_backward_passes_add_up(model):
+    optimizer, words = by_halves(model), torch.randint(SIZE, (2, 4), generator=torch.Generator().manual_seed(1))
+    loss_of(model, words).backward()
+    once = optimizer.norm()
+    loss_of(model, words).backward()
+    torch.testing.assert_close(optimizer.norm(), 2 * once)
+
+
+def test_it_cannot_be_copied(model):
+    with pytest.raises(TypeError, match="shares memory with its model: neither can be copied; copy their state_dict"):
+        copy.deepcopy(by_halves(model))

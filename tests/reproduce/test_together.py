@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from selfnorm.reproduce import measures
 from selfnorm.reproduce.clock import Clock, TimeUp
 from selfnorm.reproduce.make import Maker
 from selfnorm.reproduce.plan import rows
@@ -140,8 +141,54 @@ def test_a_row_is_there_as_soon_as_it_is_trained_whatever_becomes_of_the_others(
     assert next(made)["key"].startswith("table2/nce")
     assert [line.rpartition(": ")[2] for line in said][:3] == ["preparing built-in, other", "speed", "speed"]
     assert [row["item"] for row in one.done().values()] == ["table2"]
-    clock.until = 0.0
-    for process in multiprocessing.active_children():
-        os.kill(process.pid, signal.SIGTERM)
-    with pytest.raises(TimeUp):
+    made.close()
+    assert not multiprocessing.active_children()
+
+
+def test_a_row_that_cannot_be_timed_keeps_no_other_from_being_made(tmp_path, scale, corpus, monkeypatch):
+    wanted, said, speed = chosen(scale, "table2/mode3/k200", "table2/nce/k200"), [], measures.speed
+
+    def crowded(recipe, *rest):
+        if recipe.criterion.name == "mode3":
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return speed(recipe, *rest)
+
+    monkeypatch.setattr(measures, "speed", crowded)
+    made = maker(tmp_path, scale, corpus, say=said.append).make(wanted, at_once=2)
+    assert next(made)["criterion"] == "nce"
+    with pytest.raises(torch.OutOfMemoryError):
         list(made)
+    assert f"{wanted[-1].key}: out of memory when it was timed alone; the others go on" in said
+
+
+def test_what_is_ready_is_made_though_the_time_is_over_when_others_are_timed(tmp_path, scale, corpus, monkeypatch):
+    wanted = sorted(chosen(scale, "table2/mode3/k200", "table2/nce/k200"), key=lambda row: row.criterion != "nce")
+    one, clock, speed = maker(tmp_path, scale, corpus), Clock(60), measures.speed
+    one.prepare(wanted[0], clock)
+
+    def slow(*given):
+        clock.until = 0.0
+        return speed(*given)
+
+    monkeypatch.setattr(measures, "speed", slow)
+    made = one.make(wanted, clock=clock, at_once=2)
+    assert next(made)["criterion"] == "nce"
+    with pytest.raises(TimeUp):
+        next(made)
+
+
+def test_a_signal_when_texts_are_prepared_ends_all_of_it(tmp_path, scale, corpus):
+    tasks = {**scale.tasks, "EN": replace(scale.tasks["EN"], corpus="other")}
+    two = {corpus.name: corpus, "other": replace(corpus, name="other")}
+
+    def say(sentence):
+        assert sentence == "preparing built-in, other"
+        signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(Ended):
+        list(
+            Maker(tmp_path, replace(scale, tasks=tasks), two, say=say).make(
+                chosen(scale, "table2/nce/k200", "table5/nce/k200"), at_once=2
+            )
+        )
+    assert not multiprocessing.active_children()

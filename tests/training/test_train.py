@@ -446,27 +446,17 @@ def test_a_sum_over_all_words_moves_only_the_rows_of_its_inputs(data, tmp_path, 
         torch.testing.assert_close(found[1][name], value, msg=name)
 
 
-def test_goes_on_from_a_checkpoint_with_numbered_optimizer_states(short, tmp_path):
-    """As they were written before several processes could train: by the numbers of part and parameter."""
-
-    def stop(metrics):
-        if metrics.step == 4:
-            raise Interrupted(signal.SIGTERM, 4)
-
-    train(short, tmp_path / "whole")
-    with suppress(Interrupted):
-        train(short, tmp_path / "old", watcher=Watcher(metrics=stop))
-    parts, checkpoints = build(short, tmp_path), Checkpoints(tmp_path / "old/checkpoints")
-    places = {name: parts.optimizer.places()[id(each)] for name, each in parts.model.named_parameters()}
-    saved, tensors = checkpoints.latest(), {}
-    for name, value in saved.tensors.items():
-        kind, _, rest = name.partition(".")
-        owner, _, key = rest.rpartition(".")
-        tensors[f"{kind}.{places[owner]}.{key}" if kind == "optimizer" else name] = value
-    assert "optimizer.0.0.exp_avg" in tensors
+def test_a_checkpoint_with_states_of_unknown_parameters_is_refused(short, tmp_path):
+    with pytest.raises(Interrupted):
+        with_signal(short, tmp_path, 4)
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    saved = checkpoints.latest()
+    tensors = {name.replace("optimizer.lstm", "optimizer.gru"): value for name, value in saved.tensors.items()}
     checkpoints.save(saved.step, tensors, saved.state)
-    train(short, tmp_path / "old")
-    assert differing(outcome(tmp_path / "old"), outcome(tmp_path / "whole")) == []
+    with pytest.raises(
+        ValueError, match=r"knows a parameter gru\S+ that the model has not; go on with the version that"
+    ):
+        train(short, tmp_path)
 
 
 @pytest.fixture

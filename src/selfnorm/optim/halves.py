@@ -6,6 +6,7 @@ gradients are gathered in one launch, and another one moves the weights, in floa
 
 from collections.abc import Iterable
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,10 @@ ALIGNED = 64  # numbers: matrix products want weights to begin at round places
 
 
 class HalfAdam(OwnOptimizer):
-    """As `torch.optim.Adam`. Weights, moments, copies and gradients lie in one tensor each, one after the other."""
+    """As `torch.optim.Adam`. Weights, moments, copies and gradients lie in one tensor each, one after the other.
+
+    So neither it nor its model can be copied; a state_dict can. Whoever else writes to the weights calls `renew`.
+    """
 
     def __init__(
         self,
@@ -45,6 +49,9 @@ class HalfAdam(OwnOptimizer):
             self.state[parameter] = {"step": self.steps} | dict(zip(("exp_avg", "exp_avg_sq"), moments))
         self.renew()
 
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError("HalfAdam shares memory with its model: neither can be copied; copy their state_dict()")
+
     def _apart(self, flat: Tensor) -> list[Tensor]:
         return [flat[first : first + each.numel()].view_as(each) for first, each in zip(self.places, self.given)]
 
@@ -67,6 +74,7 @@ class HalfAdam(OwnOptimizer):
 
     @torch.no_grad()
     def square(self) -> Tensor:
+        self.found = None  # there may be more by now
         return torch.linalg.vector_norm(self.gathered(), dtype=torch.float32).square()
 
     def move(self, shrink: Tensor, finite: Tensor) -> None:

@@ -68,10 +68,10 @@ class OwnOptimizer(torch.optim.Optimizer):
         kept = [self.state[each] for each in self.given]
         super().load_state_dict(state_dict)
         numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
+        for value in (value for mine in kept for value in mine.values()):  # some may be shared
+            value.zero_()
         for parameter, mine, number in zip(self.given, kept, numbers):
             given = state_dict["state"].get(number, {})
-            for value in mine.values():
-                value.zero_()
             for name, value in given.items():
                 mine[name].copy_(torch.as_tensor(value))
             if "last" in mine and given and "last" not in given:  # from torch.optim.Adam, whose rows are all there

@@ -78,11 +78,19 @@ class Prepared:
         self.corpus, self.folder, self.evaluation_words = corpus, to / corpus.name, evaluation_words
         self.ngram = to / f"{corpus.name}.4gram.arpa"  # not packed: that takes twice as long
 
+    @property
+    def about(self) -> Path:
+        return self.folder.with_name(f"{self.corpus.name}.json")
+
+    @property
+    def there(self) -> bool:
+        return is_data(self.folder) and self.about.exists()
+
     def prepare(self) -> None:
         """The vocabulary and the ids; prepared for another vocabulary or text, they are refused."""
-        about = self.folder.with_name(f"{self.corpus.name}.json")
+        about = self.about
         wanted = {"size": self.corpus.size, "train": [path.name for path in self.corpus.train]}
-        if is_data(self.folder) and about.exists():
+        if self.there:
             if json.loads(about.read_text())["of"] != wanted:
                 raise ValueError(f"{self.folder}: was prepared from another text; remove it, or choose another --to")
             return
@@ -100,18 +108,21 @@ class Prepared:
 
     def statistics(self) -> dict[str, Any]:
         """Of the training text; `oov` is the share of the test text's words that the vocabulary has not."""
-        return json.loads(self.folder.with_name(f"{self.corpus.name}.json").read_text())["found"]
+        return json.loads(self.about.read_text())["found"]
 
-    @cached_property
-    def counts(self) -> NGram:
-        """The 4-gram model of the training text, with the same vocabulary; one process makes it, others wait."""
+    def count(self) -> None:
+        """Make the 4-gram model of the training text, with the same vocabulary; one process does, others wait."""
         with locked(self.folder):
             if not self.ngram.exists():
                 self.corpus.check()
                 vocabulary, text = Data.open(self.folder, verify=False).vocabulary, Numbered(self.corpus.train)
                 threads = min(MOST, os.cpu_count() or 1)
                 estimate_arpa(text, self.ngram, 4, self.corpus.prune, vocabulary, threads=threads)
-            return NGram.load(self.ngram)
+
+    @cached_property
+    def counts(self) -> NGram:
+        self.count()
+        return NGram.load(self.ngram)
 
     def held(self, part: str) -> Path:
         """The development or test text; several are joined in one file."""

@@ -112,10 +112,22 @@ class Maker:
         """All of these rows, each when nothing is left to do for it: the end of the time does not matter to it."""
         like = partial(type(self), self.to, self.scale, self.corpora, origin=self.origin)
         together.prepare(self, like, wanted, clock)
+        left, failure = list[Row](), None
         for row in wanted:
-            if row.trained and not self._stopped(row):
-                self._speed(row, clock)
-        yield from together.ahead(self, like, wanted, at_once, clock)
+            try:
+                if row.trained and not self._stopped(row):
+                    self._speed(row, clock)
+            except torch.OutOfMemoryError as error:  # the other rows do not suffer from it
+                self.say(f"{row.key}: out of memory when it was timed alone; the others go on")
+                failure = error
+                continue
+            if self.ready(row):
+                yield row
+            else:
+                left.append(row)
+        yield from together.ahead(self, like, left, at_once, clock)
+        if failure is not None:
+            raise failure
 
     def prepare(self, row: Row, clock: Clock) -> Made:
         """All of a row that is not timed."""
@@ -126,9 +138,7 @@ class Maker:
 
     def count(self, row: Row, clock: Clock) -> None:
         """Make the 4-gram model that a row is measured with."""
-        prepared = self.text(row, clock)
-        if not prepared.ngram.exists():
-            _ = prepared.counts
+        self.text(row, clock).count()
 
     def ready(self, row: Row) -> bool:
         """Whether all of a row is there that is not timed."""
@@ -167,13 +177,22 @@ class Maker:
         work = partial(measures.speed, recipe(alike, self.scale), self.to, self.scale.large, self.scale.repeats)
         return self._staged(run_name(alike, self.scale), "speed", work, clock)
 
-    def text(self, row: Row, clock: Clock) -> Prepared:
-        """The text of a row, prepared now if it was not before."""
+    def has_text(self, row: Row) -> bool:
+        return self._prepared(row).there
+
+    def has_counts(self, row: Row) -> bool:
+        return self._prepared(row).ngram.exists()
+
+    def _prepared(self, row: Row) -> Prepared:
         corpus = named("corpus", self.corpora, self.scale.tasks[row.task].corpus)
         if corpus.name not in self.prepared:
             self.prepared.clear()  # one 4-gram model in memory is enough
             self.prepared[corpus.name] = Prepared(corpus, self.to / "data", self.scale.evaluation_words)
-        prepared = self.prepared[corpus.name]
+        return self.prepared[corpus.name]
+
+    def text(self, row: Row, clock: Clock) -> Prepared:
+        """The text of a row, prepared now if it was not before."""
+        prepared = self._prepared(row)
         clock.check()
         prepared.prepare()
         return prepared

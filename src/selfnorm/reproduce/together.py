@@ -11,7 +11,6 @@ import pickle
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -22,12 +21,13 @@ import torch
 from selfnorm.reproduce.clock import Clock, TimeUp
 from selfnorm.reproduce.plan import Row, run_name
 from selfnorm.training import Interrupted, Watcher
-from selfnorm.training.signals import noted_signals
+from selfnorm.training.signals import Noted, noted_signals
 
 if TYPE_CHECKING:
     from selfnorm.reproduce.make import Maker
 
 LOOK = 0.5  # seconds between two looks for signals
+PATIENCE = 30.0  # seconds that a training has to be saved
 TOLD = ("begin", "metrics", "evaluation", "say")  # what a watcher hears
 
 
@@ -42,77 +42,146 @@ class Ended(Interrupted):
 @dataclass(frozen=True)
 class Begun:
     row: Row
-    work: str  # of the maker: "prepare" or "count"
+    work: str  # what the maker does for it: "text", "count" or "prepare"
     process: Any
     stack: ExitStack  # of its watcher
     watcher: Watcher
 
 
+class Processes:
+    """Makers like ours, one for each process; what happens there is told here. Whoever leaves ends all of them."""
+
+    def __init__(self, maker: "Maker", like: Callable[..., "Maker"], clock: Clock) -> None:
+        self.maker, self.like, self.clock = maker, like, clock
+        self.begun: dict[Connection, Begun] = {}
+        self.failure: BaseException | None = None
+        self.noted = Noted()
+        self.ending = False
+
+    def __enter__(self) -> "Processes":
+        self.signals = noted_signals()
+        self.noted = self.signals.__enter__()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.signals.__exit__(None, None, None)
+        for one in self.begun.values():  # only where something unforeseen ends us
+            one.process.terminate()
+        for one in self.begun.values():
+            one.process.join(PATIENCE)
+            one.process.kill()
+            one.process.join()
+            one.stack.close()
+
+    def number(self, work: str) -> int:
+        """How many do this work."""
+        return sum(one.work == work for one in self.begun.values())
+
+    def begin(self, row: Row, work: str, beside: int) -> None:
+        """In a process of its own, with the share of the cores that `beside` such processes have."""
+        fresh = multiprocessing.get_context("spawn")  # a fork would share what CUDA cannot
+        here, there = fresh.Pipe(duplex=False)
+        threads = max(1, (os.cpu_count() or 1) // beside)
+        process = fresh.Process(target=_work, args=(self.like, row, work, self.clock, threads, there), name=row.key)
+        process.start()
+        there.close()
+        stack, watcher = ExitStack(), Watcher()
+        if work == "prepare":
+            self.maker.say(f"{row.key}: {row.label}")
+            watcher = stack.enter_context(self.maker.watch(row.key))
+        self.begun[here] = Begun(row, work, process, stack, watcher)
+
+    def hear(self) -> list[Row]:
+        """Wait a little for what they say; returns the rows that found no memory. A failure or signal ends all."""
+        crowded = []
+        for wire in wait(list(self.begun), LOOK):
+            assert isinstance(wire, Connection)
+            row, error = self.begun[wire].row, self._message(wire)
+            if isinstance(error, torch.OutOfMemoryError):
+                crowded.append(row)
+            self.failure = error or self.failure
+        return crowded
+
+    def pass_on(self) -> None:
+        """After a failure or a signal all others are asked to end, once."""
+        if (self.failure or self.noted.number) and not self.ending:
+            self.ending = True
+            for one in self.begun.values():
+                with suppress(ProcessLookupError):
+                    os.kill(one.process.pid, self.noted.number or signal.SIGTERM)
+
+    def check(self) -> None:
+        """Raise what went wrong."""
+        if self.noted.number:
+            raise Ended(self.noted.number)
+        if self.failure:
+            raise self.failure
+
+    def _message(self, wire: Connection) -> BaseException | None:
+        """One message of a process; why it failed, if it did."""
+        one = self.begun[wire]
+        try:
+            kind, arguments = wire.recv()
+        except EOFError:
+            one.process.join()
+            one.stack.close()
+            wire.close()
+            del self.begun[wire]
+            status = one.process.exitcode
+            if status >= 0 or (-status == signal.SIGTERM and self.ending):
+                return None
+            killed = f"its process was ended by {signal.Signals(-status).name}"
+            return ChildProcessError(f"{one.row.key}: {killed}; where memory ran out, lower --at-once")
+        if kind in TOLD:
+            getattr(one.watcher, kind)(*arguments)
+        elif kind == "maker":
+            self.maker.say(*arguments)
+        return arguments[0] if kind == "failed" else None
+
+
 def prepare(maker: "Maker", like: Callable[..., "Maker"], rows: Sequence[Row], clock: Clock) -> None:
     """The texts of the rows, all at the same time; `like` makes a maker like ours in another process."""
-    texts = {maker.scale.tasks[row.task].corpus: row for row in rows}
-    if len(texts) < 2:
+    texts = {maker.scale.tasks[row.task].corpus: row for row in rows if not maker.has_text(row)}
+    with Processes(maker, like, clock) as processes:
+        if texts:
+            maker.say(f"preparing {', '.join(texts)}")
         for row in texts.values():
-            maker.text(row, clock)
-        return
-    maker.say(f"preparing {', '.join(texts)}")
-    with ProcessPoolExecutor(len(texts), multiprocessing.get_context("spawn")) as pool:
-        for done in [pool.submit(_prepare, like, row, clock) for row in texts.values()]:
-            done.result()
-
-
-def _prepare(like: Callable[..., "Maker"], row: Row, clock: Clock) -> None:
-    like().text(row, clock)
+            processes.begin(row, "text", len(texts))
+        while processes.begun:
+            processes.hear()
+            processes.pass_on()
+        processes.check()
+    clock.check()
 
 
 def ahead(
     maker: "Maker", like: Callable[..., "Maker"], rows: Sequence[Row], number: int, clock: Clock
 ) -> Iterator[Row]:
-    """All that is not timed of the rows, `number` at a time; `like` makes a maker like ours in another process.
-
-    Each row comes out when it is ready.
-    """
-    waiting, begun, left = _apart(maker, rows), dict[Connection, Begun](), list(rows)
-    failure: BaseException | None = None
-    passed_on = False
-    try:
-        with noted_signals() as noted:
-            for row in {maker.scale.tasks[each.task].corpus: each for each in waiting}.values():
-                wire, one = _begin(maker, like, row, "count", number, clock)
-                begun[wire] = one
-            while begun or (waiting and not failure and not noted.number and not clock.passed):
-                while waiting and _trained(begun) < number and not passed_on and not clock.passed:
-                    wire, one = _begin(maker, like, waiting.pop(0), "prepare", number, clock)
-                    begun[wire] = one
-                for row in filter(maker.ready, list(left)):
-                    left.remove(row)
-                    yield row
-                for wire in list(begun) if wait(list(begun), LOOK) else ():
-                    if not wire.poll():
-                        continue
-                    row, error = begun[wire].row, _hear(wire, begun, maker)
-                    if isinstance(error, torch.OutOfMemoryError) and number > 1:
-                        number -= 1
-                        waiting.insert(0, row)
-                        maker.say(f"{row.key}: out of memory, it goes on when fewer than {number + 1} run")
-                    else:
-                        failure = error or failure
-                if (failure or noted.number) and not passed_on:
-                    passed_on = True
-                    for one in begun.values():
-                        with suppress(ProcessLookupError):
-                            os.kill(one.process.pid, noted.number or signal.SIGTERM)
-    finally:
-        for one in begun.values():  # only where something unforeseen ends us
-            one.process.kill()
-            one.stack.close()
-    yield from filter(maker.ready, left)
-    if noted.number:
-        raise Ended(noted.number)
-    if failure:
-        raise failure
-    if clock.passed and not all(map(maker.ready, rows)):
-        raise TimeUp("the time is up: what was begun is saved, and goes on next time")
+    """All that is not timed of the rows, `number` at a time, and each row when it is ready."""
+    waiting, left = _apart(maker, rows), list(rows)
+    with Processes(maker, like, clock) as processes:
+        for row in {maker.scale.tasks[each.task].corpus: each for each in waiting}.values():
+            if not maker.has_counts(row):
+                processes.begin(row, "count", number)
+        while processes.begun or (waiting and not processes.ending and not clock.passed):
+            while waiting and processes.number("prepare") < number and not processes.ending and not clock.passed:
+                processes.begin(waiting.pop(0), "prepare", number)
+            for row in filter(maker.ready, list(left)):
+                left.remove(row)
+                yield row
+            for row in processes.hear():
+                if number > 1:
+                    processes.failure = None
+                    number -= 1
+                    waiting.insert(0, row)
+                    maker.say(f"{row.key}: out of memory, it goes on when fewer than {number + 1} run")
+            processes.pass_on()
+        yield from filter(maker.ready, left)
+        processes.check()
+    if missing := [row.key for row in rows if not maker.ready(row)]:
+        if clock.passed:
+            raise TimeUp("the time is up: what was begun is saved, and goes on next time")
+        raise ChildProcessError(f"{missing[0]}: its process was asked to end; the same command goes on with it")
 
 
 def _apart(maker: "Maker", rows: Sequence[Row]) -> list[Row]:
@@ -122,48 +191,6 @@ def _apart(maker: "Maker", rows: Sequence[Row]) -> list[Row]:
         if not maker.ready(row):
             most.setdefault(run_name(row, maker.scale) if row.trained else row.task, row)
     return sorted(most.values(), key=lambda row: (row.trained, rows.index(row)))
-
-
-def _trained(begun: dict[Connection, Begun]) -> int:
-    return sum(one.work == "prepare" for one in begun.values())
-
-
-def _begin(
-    maker: "Maker", like: Callable[..., "Maker"], row: Row, work: str, number: int, clock: Clock
-) -> tuple[Connection, Begun]:
-    fresh = multiprocessing.get_context("spawn")  # a fork would share what CUDA cannot
-    here, there = fresh.Pipe(duplex=False)
-    threads = max(1, (os.cpu_count() or 1) // number)
-    process = fresh.Process(target=_work, args=(like, row, work, clock, threads, there), name=row.key)
-    process.start()
-    there.close()
-    stack, watcher = ExitStack(), Watcher()
-    if work == "prepare":
-        maker.say(f"{row.key}: {row.label}")
-        watcher = stack.enter_context(maker.watch(row.key))
-    return here, Begun(row, work, process, stack, watcher)
-
-
-def _hear(wire: Connection, begun: dict[Connection, Begun], maker: "Maker") -> BaseException | None:
-    """One message of a process; why it failed, if it did."""
-    one = begun[wire]
-    try:
-        kind, arguments = wire.recv()
-    except EOFError:
-        one.process.join()
-        one.stack.close()
-        wire.close()
-        del begun[wire]
-        status = one.process.exitcode
-        if status >= 0 or -status == signal.SIGTERM:
-            return None
-        killed = f"its process was ended by {signal.Signals(-status).name}"
-        return ChildProcessError(f"{one.row.key}: {killed}; where memory ran out, lower --at-once")
-    if kind in TOLD:
-        getattr(one.watcher, kind)(*arguments)
-    elif kind == "maker":
-        maker.say(*arguments)
-    return arguments[0] if kind == "failed" else None
 
 
 def _work(like: Callable[..., "Maker"], row: Row, work: str, clock: Clock, threads: int, wire: Connection) -> None:
@@ -178,6 +205,10 @@ def _work(like: Callable[..., "Maker"], row: Row, work: str, clock: Clock, threa
     def watch(_: str) -> Iterator[Watcher]:
         yield Watcher(**{kind: telling(kind) for kind in TOLD})
 
+    def end(number: int, _: Any) -> None:
+        raise Interrupted(number, 0)  # what was half made is tidied up
+
+    signal.signal(signal.SIGTERM, end)
     try:
         getattr(like(watch=watch, say=telling("maker")), work)(row, clock)
     except (TimeUp, Interrupted):

@@ -105,18 +105,16 @@ def _sorted_out(trainer: "Trainer", whole_tensors: Iterator[tuple[str, Tensor]])
     entries = dict(parts.model.state_dict())
     parameters = dict(parts.model.named_parameters())
     places = parts.optimizer.places()
-    numbered = {} if parts.in_step else {places[id(parameter)]: parameter for parameter in parameters.values()}
-    owners = numbered | parameters  # older checkpoints have numbers for names
     for name, value in whole_tensors:
         kind, _, rest = name.partition(".")
         if kind == "model":
             entries[rest] = mine(parameters.get(rest, value), value)
         elif kind == "optimizer":
             name, _, key = rest.rpartition(".")
-            if (owner := owners.get(name)) is None:
+            if (owner := parameters.get(name)) is None:
                 raise ValueError(
-                    f"{trainer.run}: its checkpoint is of an older version; go on for a step without spread_tables "
-                    "and spread_layers, then with them"
+                    f"{trainer.run}: its checkpoint knows a parameter {name} that the model has not; go on with the "
+                    "version that wrote it, or train into a new run with --from"
                 )
             of_optimizer[f"{places[id(owner)]}.{key}"] = mine(owner, value)
         else:
