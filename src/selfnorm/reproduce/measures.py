@@ -18,9 +18,11 @@ from selfnorm.scorers.interpolated import fit
 from selfnorm.scorers.text import measure
 from selfnorm.training.log import LOG
 from selfnorm.training.parts import build
+from selfnorm.training.steps import SEEN
 from selfnorm.training.trainer import Trainer
 
-WARM, TIMED = 4, 5  # runs over the same batches: the first ones compile, then record every shape as a graph
+WARM = SEEN + 1  # steps of every shape of batch before any is timed: the first ones compile, the last records a graph
+TIMED = 5  # runs over the same batches
 LONGER = 3  # a run over batches of all lengths, than one over a large batch
 WARM_UP = 6  # steps of one batch before any is timed
 LOOKED_AT = 20  # batches, of which the fullest is timed
@@ -47,8 +49,13 @@ def speed(recipe: Recipe, where: Path, positions: int, repeats: int) -> Found:
 
 def _own_batches(trainer: Trainer, steps: int) -> Found:
     """Seconds of a step as in training: with batches of all lengths, made meanwhile. The median of equal runs."""
+    with ahead(trainer.parts.batches, 0, trainer.parts.device) as batches:
+        for batch in {batch.lengths: batch for batch in islice(batches, steps)}.values():
+            for _ in range(WARM):
+                trainer.update(batch)
+                trainer.step += 1
     seconds = []
-    for _ in range(WARM + TIMED):
+    for _ in range(TIMED):
         words, begin = 0, time.perf_counter()
         with ahead(trainer.parts.batches, 0, trainer.parts.device) as batches:
             for batch in islice(batches, steps):
@@ -57,7 +64,7 @@ def _own_batches(trainer: Trainer, steps: int) -> Found:
                 words += batch.positions
             float(norm)  # waits until all is done
             seconds.append(time.perf_counter() - begin)
-    median = statistics.median(seconds[WARM:])
+    median = statistics.median(seconds)
     return {"seconds_per_batch": median / steps, "words_per_second": words / median}
 
 
