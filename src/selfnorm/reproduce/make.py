@@ -104,6 +104,9 @@ class Maker:
             done = self.done()
             wanted = [row for row in rows if row.key not in done][:most]
             for row in wanted if at_once == 1 else self._ready(wanted, at_once, clock):
+                if at_once == 1:
+                    clock.check()
+                    self.say(f"{row.key}: {row.label}")
                 made = self._made(row, clock if at_once == 1 else Clock())
                 kept.append(self.to, made)
                 yield made
@@ -160,8 +163,6 @@ class Maker:
         return "stopped" in self._found(run_name(row, self.scale), "training")
 
     def _made(self, row: Row, clock: Clock) -> Made:
-        clock.check()
-        self.say(f"{row.key}: {row.label}")
         task = self.scale.tasks[row.task]
         made: Made = {"scale": self.scale.name, "key": row.key, "item": row.item, "label": row.label, "task": row.task}
         made |= {"criterion": row.criterion, "k": row.k, "groups": row.groups, "sampler": row.sampler}
