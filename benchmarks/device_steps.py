@@ -49,7 +49,7 @@ def flat(small: bool, size: int) -> Iterator[Found]:
         copies, grads = torch.zeros_like(weights, dtype=torch.bfloat16), grads.bfloat16()
         for step in (1.0, 2.0, 1000.0):
             scalars = Scalars(*(torch.tensor(each, device=PLACE) for each in (0.01, step, 0.7, 1.0)))
-            impl(weights, copies, first, second, grads, scalars, 0.9, 0.999, 1e-8)
+            impl(weights, copies, first, second, grads, Rule(ADAM, 1e-8, 0.9, 0.999), scalars)
         found[impl] = {"weights": weights, "first": first, "second": second, "copies": copies.float()}
     mine, theirs = found[halves.fused], found[halves.plain]
     near = {"copies": 1e-3 if GPU else 2**-7}  # the interpreter cuts

@@ -71,8 +71,8 @@ draws.systematic(torch.rand(1, 1).double(), torch.arange(5), torch.ones(3).doubl
 halves.fused(
     *(torch.zeros(5000, dtype=each) for each in (torch.float32, torch.bfloat16, torch.float32, torch.float32)),
     torch.zeros(5000, dtype=torch.bfloat16),
+    updates.Rule(updates.ADAM, 1e-8, 0.9, 0.999),
     updates.Scalars(*(torch.ones(()) for _ in range(4))),
-    *(0.9, 0.999, 1e-8),
 )
 for length in (5, 20, 64):
     three = torch.randn(2, length, 3, 2, 64, dtype=torch.bfloat16).requires_grad_()

@@ -7,12 +7,12 @@ import torch
 
 from selfnorm.models import MODELS
 from selfnorm.models.linear import Linear
-from selfnorm.ops import Scalars, halves
+from selfnorm.ops import ADAM, Rule, Scalars, halves
 from selfnorm.optim import OPTIMIZERS, HalfAdam, Optimizer
 
 SIZE = 30
 OPTIONS = {"layers": 2, "hidden": 16, "feed_forward": 32, "heads": 2, "embedding": 8}
-ADAM = {"lr": 0.01, "beta1": 0.8, "beta2": 0.95, "eps": 1e-6}
+NUMBERS = {"lr": 0.01, "beta1": 0.8, "beta2": 0.95, "eps": 1e-6}
 
 
 @pytest.fixture
@@ -25,11 +25,11 @@ def by_halves(model, **options):
     pairs = model.keep_half()
     mine = {id(parameter) for parameter, _ in pairs}
     others = [each for each in model.parameters() if id(each) not in mine]
-    return Optimizer(OPTIMIZERS["adam"](others, **ADAM | options), HalfAdam(pairs, **ADAM | options))
+    return Optimizer(OPTIMIZERS["adam"](others, **NUMBERS | options), HalfAdam(pairs, **NUMBERS | options))
 
 
 def by_autocast(model, **options):
-    return Optimizer(OPTIMIZERS["adam"](list(model.parameters()), **ADAM | options))
+    return Optimizer(OPTIMIZERS["adam"](list(model.parameters()), **NUMBERS | options))
 
 
 def loss_of(model, words):
@@ -61,7 +61,7 @@ def test_one_step_in_float32_is_torchs():
     generator = torch.Generator().manual_seed(3)
     mine, theirs = (torch.nn.Parameter(torch.randn(7, 5, generator=generator.manual_seed(3))) for _ in range(2))
     half = mine.detach().bfloat16().requires_grad_()
-    ours = HalfAdam([(mine, half)], **ADAM)
+    ours = HalfAdam([(mine, half)], **NUMBERS)
     torchs = torch.optim.Adam([theirs], lr=0.01, betas=(0.8, 0.95), eps=1e-6, foreach=False)
     for _ in range(5):
         half.grad = torch.randn(7, 5, generator=generator).bfloat16()
@@ -90,7 +90,7 @@ def test_the_kernel_moves_as_plain_does(size, finite):
 
     def moved(impl):
         flat = [each.clone() for each in (weights, torch.zeros(size), first, second, grads)]
-        impl(*flat, scalars, 0.8, 0.95, 1e-6)
+        impl(*flat, Rule(ADAM, 1e-6, 0.8, 0.95), scalars)
         return flat
 
     for mine, theirs in zip(moved(halves.fused), moved(halves.plain), strict=True):
@@ -101,7 +101,7 @@ def test_the_kernel_moves_as_plain_does(size, finite):
 def test_a_copy_without_a_gradient_stays_with_its_momentum():
     parameters = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
     copies = [each.detach().bfloat16().requires_grad_() for each in parameters]
-    optimizer = HalfAdam(zip(parameters, copies), **ADAM)
+    optimizer = HalfAdam(zip(parameters, copies), **NUMBERS)
     for each in optimizer._apart(optimizer.grads):
         each.fill_(9.0)  # of a step before
     copies[0].grad = torch.ones(3).bfloat16()

@@ -13,8 +13,9 @@ from selfnorm.reproduce import measures
 from selfnorm.reproduce.clock import Clock, TimeUp
 from selfnorm.reproduce.make import Maker
 from selfnorm.reproduce.plan import rows
-from selfnorm.reproduce.together import Ended
+from selfnorm.reproduce.together import Ended, Processes
 from selfnorm.training import Interrupted, Watcher
+from selfnorm.training.signals import Noted
 
 CLOCK = {"seconds_per_batch", "words_per_second", "words_per_second_large", "training_seconds"}
 
@@ -192,3 +193,11 @@ def test_a_signal_when_texts_are_prepared_ends_all_of_it(tmp_path, scale, corpus
             )
         )
     assert not multiprocessing.active_children()
+
+
+def test_the_first_failure_is_the_one_that_is_raised(tmp_path, scale, corpus):
+    with Processes(maker(tmp_path, scale, corpus), maker, Clock(), Noted()) as processes:
+        for error in (ValueError("the cause"), ChildProcessError("what came of it"), None):
+            processes.pass_on(error)
+        with pytest.raises(ValueError, match="the cause"):
+            processes.check()

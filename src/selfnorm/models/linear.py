@@ -1,7 +1,5 @@
 """Linear layers that can keep their weights in half precision, too: mixed precision then copies none at each step."""
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -18,10 +16,10 @@ class Linear(nn.Linear):
 
     halves: tuple[Tensor, ...] = ()
 
-    def keep_half(self) -> Iterator[Pair]:
-        parameters = [each for each in (self.weight, self.bias) if each is not None]
+    def keep_half(self) -> list[Pair]:
+        parameters = [each for each in (self.weight, self.bias) if isinstance(each, nn.Parameter)]
         self.halves = tuple(each.detach().to(torch.bfloat16).requires_grad_() for each in parameters)
-        yield from zip(parameters, self.halves)
+        return list(zip(parameters, self.halves))
 
     def forward(self, inputs: Tensor) -> Tensor:
         if self.training and self.halves:

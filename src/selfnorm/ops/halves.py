@@ -2,34 +2,32 @@
 
 from torch import Tensor
 
-from selfnorm.ops.updates import Scalars
+from selfnorm.ops.updates import Rule, Scalars
 
 BLOCK = 2048
 
 
 def plain(
-    weights: Tensor, copies: Tensor, first: Tensor, second: Tensor, grads: Tensor, scalars: Scalars, *numbers: float
+    weights: Tensor, copies: Tensor, first: Tensor, second: Tensor, grads: Tensor, rule: Rule, scalars: Scalars
 ) -> None:
     """As updates.py has it for rows."""
     if not bool(scalars.finite):
         return
-    beta1, beta2, eps = numbers
     grad = grads.float() * scalars.shrink
-    first.lerp_(grad, 1 - beta1)
-    second.lerp_(grad * grad, 1 - beta2)
-    one, two = (1 - beta**scalars.step for beta in (beta1, beta2))
-    weights -= scalars.lr * (first / one) / ((second / two).sqrt() + eps)
+    first.lerp_(grad, 1 - rule.beta1)
+    second.lerp_(grad * grad, 1 - rule.beta2)
+    one, two = (1 - beta**scalars.step for beta in (rule.beta1, rule.beta2))
+    weights -= scalars.lr * (first / one) / ((second / two).sqrt() + rule.eps)
     copies.copy_(weights)
 
 
 def fused(
-    weights: Tensor, copies: Tensor, first: Tensor, second: Tensor, grads: Tensor, scalars: Scalars, *numbers: float
+    weights: Tensor, copies: Tensor, first: Tensor, second: Tensor, grads: Tensor, rule: Rule, scalars: Scalars
 ) -> None:
     from selfnorm.ops.half_kernels import move
 
-    beta1, beta2, eps = numbers
-    betas = max(beta1, 1e-30), max(beta2, 1e-30)  # their logarithms are taken
+    betas = max(rule.beta1, 1e-30), max(rule.beta2, 1e-30)  # their logarithms are taken
     flat = weights, copies, first, second, grads
     given = scalars.lr, scalars.step, scalars.shrink, scalars.finite
     grid = (-(-weights.numel() // BLOCK),)
-    move[grid](*flat, *given, weights.numel(), *betas, eps, BLOCK=BLOCK, num_warps=8)
+    move[grid](*flat, *given, weights.numel(), *betas, rule.eps, BLOCK=BLOCK, num_warps=8)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from selfnorm.ops import Scalars, move_halves
+from selfnorm.ops import ADAM, Rule, Scalars, move_halves
 from selfnorm.optim.own import OwnOptimizer, check
 
 ALIGNED = 64  # numbers: matrix products want weights to begin at round places
@@ -32,7 +32,7 @@ class HalfAdam(OwnOptimizer):
         eps: float = 1e-8,
     ) -> None:
         check(lr, eps, beta1, beta2)
-        self.beta1, self.beta2, self.eps = beta1, beta2, eps
+        self.rule = Rule(ADAM, eps, beta1, beta2)
         parameters, self.halves = zip(*pairs)
         super().__init__(parameters, lr)
         sizes = [-(-each.numel() // ALIGNED) * ALIGNED for each in parameters]
@@ -81,7 +81,7 @@ class HalfAdam(OwnOptimizer):
         self.steps.add_(finite)
         scalars = Scalars(self._number(self.param_groups[0]["lr"]), self.steps, shrink, finite)
         flat = self.weights, self.copies, *self.moments, self.gathered()
-        move_halves(*flat, scalars, self.beta1, self.beta2, self.eps)
+        move_halves(*flat, self.rule, scalars)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         super().zero_grad(set_to_none)

@@ -71,9 +71,10 @@ class OwnOptimizer(torch.optim.Optimizer):
         for value in (value for mine in kept for value in mine.values()):  # some may be shared
             value.zero_()
         for parameter, mine, number in zip(self.given, kept, numbers):
-            given = state_dict["state"].get(number, {})
-            for name, value in given.items():
-                mine[name].copy_(torch.as_tensor(value))
-            if "last" in mine and given and "last" not in given:  # from torch.optim.Adam, whose rows are all there
-                mine["last"].fill_(float(given["step"]))
+            self.fill(mine, state_dict["state"].get(number, {}))
             self.state[parameter] = mine
+
+    def fill(self, mine: dict[str, Tensor], given: dict[str, Any]) -> None:
+        """The state of one parameter."""
+        for name, value in given.items():
+            mine[name].copy_(torch.as_tensor(value))

@@ -119,6 +119,11 @@ class RowOptimizer(OwnOptimizer):
         for table in self.given:
             expect(table).clear()
 
+    def fill(self, mine: dict[str, Tensor], given: dict[str, Any]) -> None:
+        super().fill(mine, given)
+        if "last" in mine and given and "last" not in given:  # from torch.optim.Adam, whose rows are all there
+            mine["last"].fill_(float(given["step"]))
+
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "rule": self.rule, "half": self.half, "found": None, "numbers": {}}
 

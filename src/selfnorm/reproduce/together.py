@@ -51,20 +51,16 @@ class Begun:
 class Processes:
     """Makers like ours, one for each process; what happens there is told here. Whoever leaves ends all of them."""
 
-    def __init__(self, maker: "Maker", like: Callable[..., "Maker"], clock: Clock) -> None:
-        self.maker, self.like, self.clock = maker, like, clock
+    def __init__(self, maker: "Maker", like: Callable[..., "Maker"], clock: Clock, noted: Noted) -> None:
+        self.maker, self.like, self.clock, self.noted = maker, like, clock, noted
         self.begun: dict[Connection, Begun] = {}
-        self.failure: BaseException | None = None
-        self.noted = Noted()
+        self.failure: BaseException | None = None  # the first one
         self.ending = False
 
     def __enter__(self) -> "Processes":
-        self.signals = noted_signals()
-        self.noted = self.signals.__enter__()
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.signals.__exit__(None, None, None)
         for one in self.begun.values():  # only where something unforeseen ends us
             one.process.terminate()
         for one in self.begun.values():
@@ -91,19 +87,17 @@ class Processes:
             watcher = stack.enter_context(self.maker.watch(row.key))
         self.begun[here] = Begun(row, work, process, stack, watcher)
 
-    def hear(self) -> list[Row]:
-        """Wait a little for what they say; returns the rows that found no memory. A failure or signal ends all."""
-        crowded = []
+    def hear(self) -> Iterator[tuple[Row, BaseException]]:
+        """Wait a little for what they say: the rows that failed, and why."""
         for wire in wait(list(self.begun), LOOK):
             assert isinstance(wire, Connection)
             row, error = self.begun[wire].row, self._message(wire)
-            if isinstance(error, torch.OutOfMemoryError):
-                crowded.append(row)
-            self.failure = error or self.failure
-        return crowded
+            if error is not None:
+                yield row, error
 
-    def pass_on(self) -> None:
+    def pass_on(self, error: BaseException | None = None) -> None:
         """After a failure or a signal all others are asked to end, once."""
+        self.failure = self.failure or error
         if (self.failure or self.noted.number) and not self.ending:
             self.ending = True
             for one in self.begun.values():
@@ -142,13 +136,14 @@ class Processes:
 def prepare(maker: "Maker", like: Callable[..., "Maker"], rows: Sequence[Row], clock: Clock) -> None:
     """The texts of the rows, all at the same time; `like` makes a maker like ours in another process."""
     texts = {maker.scale.tasks[row.task].corpus: row for row in rows if not maker.has_text(row)}
-    with Processes(maker, like, clock) as processes:
+    with noted_signals() as noted, Processes(maker, like, clock, noted) as processes:
         if texts:
             maker.say(f"preparing {', '.join(texts)}")
         for row in texts.values():
             processes.begin(row, "text", len(texts))
         while processes.begun:
-            processes.hear()
+            for _, error in processes.hear():
+                processes.pass_on(error)
             processes.pass_on()
         processes.check()
     clock.check()
@@ -159,7 +154,7 @@ def ahead(
 ) -> Iterator[Row]:
     """All that is not timed of the rows, `number` at a time, and each row when it is ready."""
     waiting, left = _apart(maker, rows), list(rows)
-    with Processes(maker, like, clock) as processes:
+    with noted_signals() as noted, Processes(maker, like, clock, noted) as processes:
         for row in {maker.scale.tasks[each.task].corpus: each for each in waiting}.values():
             if not maker.has_counts(row):
                 processes.begin(row, "count", number)
@@ -169,12 +164,13 @@ def ahead(
             for row in filter(maker.ready, list(left)):
                 left.remove(row)
                 yield row
-            for row in processes.hear():
-                if number > 1:
-                    processes.failure = None
+            for row, error in processes.hear():
+                if isinstance(error, torch.OutOfMemoryError) and number > 1:
                     number -= 1
                     waiting.insert(0, row)
                     maker.say(f"{row.key}: out of memory, it goes on when fewer than {number + 1} run")
+                else:
+                    processes.pass_on(error)
             processes.pass_on()
         yield from filter(maker.ready, left)
         processes.check()

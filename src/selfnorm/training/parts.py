@@ -120,9 +120,9 @@ def build(recipe: Recipe, where: Path, world: World | None = None) -> Parts:
         model.compile_parts()
     kind, ours = recipe.batches.name or "sentences", {"rank": world.rank, "ranks": world.size}
     batches = construct("batches", BATCHES, kind, recipe.batches.options, store=data.train, seed=seed, **ours)
-    dense = [each for each in model.parameters() if not any(each is other for other in (*tables, *apart))]
     halves = _halves(recipe.optimizer, model) if settings.half and world.alone else []
-    dense = [each for each in dense if not any(each is other for part in halves for other in part.given)]
+    others = (*tables, *apart, *(each for part in halves for each in part.given))
+    dense = [each for each in model.parameters() if not any(each is other for other in others)]
     optimizer = _optimizer(recipe.optimizer, dense, apart, tables, world, halves)
     if model.output.sparse and settings.half and not hasattr(model.output.weight, "shards"):
         keep_half(model.output.weight)
