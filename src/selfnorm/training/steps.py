@@ -16,7 +16,7 @@ from torch.utils import _pytree as tree
 
 from selfnorm.corpus.batches import Batch
 
-SEEN = 3  # steps of a shape, after which it is worth a graph: the first ones compile kernels and fill caches
+SEEN = 1  # steps of a shape, after which it is worth a graph: the first one compiles kernels and fills caches
 MOST = 128  # graphs; shapes beyond run as they are written
 
 
