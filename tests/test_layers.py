@@ -25,6 +25,7 @@ LAYERS = [
     "corpus samplers lattices ngrams bootstrap",
     "registry recipe vocabulary noise ops wer report manifest tensorfile claims",
     "files",
+    "bzip2 cores",
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names.split()}
 

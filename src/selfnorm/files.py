@@ -4,6 +4,7 @@ import bz2
 import fcntl
 import gzip
 import hashlib
+import io
 import math
 import os
 from collections.abc import Callable, Iterator
@@ -11,7 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from selfnorm import bzip2
+from selfnorm.cores import cores
+
 BLOCK = 1 << 20
+LARGE = 1 << 22  # bytes of a packed file, from which on it is worth several threads
+UNPACKING = 16  # threads at most
 
 Hook = Callable[[str], None]  # told each stage of a write, so that a test can stop there
 Write = Callable[[bytes | memoryview], object]  # takes a file piece by piece
@@ -89,7 +95,10 @@ def open_packed(path: Path, raw: IO[bytes] | None = None) -> IO[bytes]:
     if path.suffix == ".gz":
         return gzip.open(raw or path, "rb")  # type: ignore[return-value]
     if path.suffix == ".bz2":
-        return bz2.open(raw or path, "rb")
+        threads = min(UNPACKING, cores())
+        if threads == 1 or path.stat().st_size < LARGE:
+            return bz2.open(raw or path, "rb")
+        return io.BufferedReader(bzip2.Reader(raw or path.open("rb"), threads, keep=raw is not None), BLOCK)
     return raw or path.open("rb")
 
 

@@ -4,7 +4,6 @@ On a GPU the work of a few steps is one CUDA graph, so that what is timed is the
 """
 
 import gc
-import os
 import platform
 import statistics
 import time
@@ -13,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+
+from selfnorm.cores import cores
 
 Work = Callable[[], object]
 REPEATS = 15
@@ -58,8 +59,7 @@ def name_of(device: torch.device) -> str:
     if info.exists():
         lines = info.read_text().splitlines()
         name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), name)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{name}, {cores} cores"
+    return f"{name}, {cores()} cores"
 
 
 def generator_on(device: torch.device) -> torch.Generator:

@@ -1,6 +1,5 @@
 """`selfnorm ngram`: text to an n-gram model in an ARPA file."""
 
-import os
 import re
 import sys
 import time
@@ -13,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from selfnorm.cli.options import Debug, Json, print_json
+from selfnorm.cores import cores
 
 if TYPE_CHECKING:
     from selfnorm.ngrams.estimate import Summary
@@ -49,7 +49,7 @@ def ngram(
     vocabulary = None if vocab is None else Vocabulary.load(vocab)
     with _progress() as show:
         source = Numbered(text, keep_empty, show)
-        summary = estimate_arpa(source, to, order, thresholds, vocabulary, limit, _cores(), show)
+        summary = estimate_arpa(source, to, order, thresholds, vocabulary, limit, cores(), show)
     print_json(summary.as_dict()) if json else _show(summary)
 
 
@@ -78,10 +78,6 @@ def _bytes(given: str) -> int:
     if not match:
         raise ValueError(f"--memory {given!r} is no size; give bytes, or K, M or G of them, as in --memory 4G")
     return int(match[1]) * UNITS[match[2]]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

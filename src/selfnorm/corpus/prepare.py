@@ -1,12 +1,12 @@
 """Text -> DATA: a folder with the vocabulary, a token store for each text, and a manifest."""
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from selfnorm.cores import cores
 from selfnorm.corpus.segments import Placed, Translator, merge, run_path, write_run
 from selfnorm.corpus.staging import SCRATCH, staged
 from selfnorm.corpus.store import PARTS, VOCABULARY, is_data, write_store
@@ -158,7 +158,7 @@ class Work:
             words += placed.words
             self.progress("count", done, total, words)
 
-        processes = max(1, min(processes or _cores(), MOST, total // SMALL))
+        processes = max(1, min(processes or cores(), MOST, total // SMALL))
         try:
             placed = number(tasks(), seen, self.scratch, processes, keep_empty, types)
         except BadBlock as bad:
@@ -233,7 +233,3 @@ class Work:
         ranked = zip(vocabulary.words[:12], vocabulary.counts[:12].tolist())
         frequent = [(word, count) for word, count in ranked if word not in (END, UNKNOWN)][:10]
         return Summary(str(to), len(vocabulary), self.train_types, tuple(texts), tuple(frequent), dropped, seconds)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from selfnorm.cores import cores
 from selfnorm.distributed import JOIN
 from selfnorm.distributed.heartbeat import BEATS, TOLD, beats
 
@@ -88,7 +89,7 @@ def _attempt(command: Sequence[str], machines: Machines, passed_on: list[int]) -
     with tempfile.TemporaryDirectory(prefix="selfnorm-") as folder:
         watched, words = Path(folder) / "beats", Path(folder) / "end"
         watched.mkdir()
-        threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 1) // machines.processes))
+        threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, cores() // machines.processes))
         environment = {**os.environ, BEATS: str(watched), "OMP_NUM_THREADS": threads}
         environment.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # pages of C++ about what is said in a sentence
         agent = [sys.executable, "-m", "selfnorm.distributed.agent", str(words), *machines.arguments()]

@@ -1,7 +1,6 @@
 """The texts, prepared once: vocabulary and ids, a 4-gram model, sentences to measure on, utterances to rescore."""
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from selfnorm.cores import cores
 from selfnorm.corpus.numbered import Numbered
 from selfnorm.corpus.prepare import prepare
 from selfnorm.corpus.store import Data, is_data
@@ -116,7 +116,7 @@ class Prepared:
             if not self.ngram.exists():
                 self.corpus.check()
                 vocabulary, text = Data.open(self.folder, verify=False).vocabulary, Numbered(self.corpus.train)
-                threads = min(MOST, os.cpu_count() or 1)
+                threads = min(MOST, cores())
                 estimate_arpa(text, self.ngram, 4, self.corpus.prune, vocabulary, threads=threads)
 
     @cached_property

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from selfnorm.cores import cores
 from selfnorm.reproduce.clock import Clock, TimeUp
 from selfnorm.reproduce.plan import Row, run_name
 from selfnorm.training import Interrupted, Watcher
@@ -77,7 +78,7 @@ class Processes:
         """In a process of its own, with the share of the cores that `beside` such processes have."""
         fresh = multiprocessing.get_context("spawn")  # a fork would share what CUDA cannot
         here, there = fresh.Pipe(duplex=False)
-        threads = max(1, (os.cpu_count() or 1) // beside)
+        threads = max(1, cores() // beside)
         process = fresh.Process(target=_work, args=(self.like, row, work, self.clock, threads, there), name=row.key)
         process.start()
         there.close()
