@@ -15,6 +15,7 @@ from selfnorm.corpus.prepare import prepare
 from selfnorm.corpus.store import Data, is_data
 from selfnorm.corpus.text import read_sentences
 from selfnorm.files import atomic, locked, open_packed
+from selfnorm.ngrams import cache
 from selfnorm.ngrams.estimate import estimate_arpa
 from selfnorm.reproduce.errors import SETS, Utterances
 from selfnorm.scorers import NGram
@@ -111,13 +112,14 @@ class Prepared:
         return json.loads(self.about.read_text())["found"]
 
     def count(self) -> None:
-        """Make the 4-gram model of the training text, with the same vocabulary; one process does, others wait."""
+        """Make the 4-gram model of the training text, with the same vocabulary, and its index; others wait for one."""
         with locked(self.folder):
             if not self.ngram.exists():
                 self.corpus.check()
                 vocabulary, text = Data.open(self.folder, verify=False).vocabulary, Numbered(self.corpus.train)
                 threads = min(MOST, cores())
                 estimate_arpa(text, self.ngram, 4, self.corpus.prune, vocabulary, threads=threads)
+                cache.load(self.ngram)
 
     @cached_property
     def counts(self) -> NGram:
