@@ -46,17 +46,23 @@ def sampled_loss(
     `impl` is "auto", "plain" (PyTorch) or "fused" (Triton, on a GPU).
     """
     criterion = pick("criterion", CRITERIA, criterion) if isinstance(criterion, str) else criterion
+    check_reduction(reduction)
     _check_shapes(hidden, weight, target, bias, example_weight)
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"there is no reduction {reduction!r}; choose one of: {', '.join(REDUCTIONS)}")
+    _check_rows(sparse, weight, bias)
+    if samples is None and (log_expected is not None or log_expected_target is not None):
+        raise ValueError("expected counts were given without samples; give both, or let the sampler draw")
 
     flat, targets = hidden.reshape(-1, hidden.shape[-1]), target.reshape(-1).long()  # [N, H], [N]
     kept = torch.ones_like(targets, dtype=torch.bool) if ignore_index is None else targets != ignore_index
     if ignore_index is not None:
         targets = targets.masked_fill(~kept, 0)
         flat = flat.masked_fill(~kept[:, None], 0)  # nothing of an ignored position comes through, not even a nan
+        ignored = ~kept.view(target.shape)
         if log_expected_target is not None:
-            log_expected_target = log_expected_target.masked_fill(~kept.view(target.shape), 0)
+            log_expected_target = log_expected_target.masked_fill(ignored, 0)
+        if samples is not None and samples.shape[:-1] == target.shape and samples.ndim > 1:
+            samples = samples.masked_fill(ignored[..., None], min(1, len(weight) - 1))  # not the target, which is 0 now
+            log_expected = None if log_expected is None else log_expected.masked_fill(ignored[..., None], 0)
     _check_range(targets, len(weight))
 
     sample: Any = None  # a criterion over the whole vocabulary takes none
@@ -104,9 +110,26 @@ def check_pair(criterion: Criterion, sampler: Sampler) -> None:
         )
 
 
+def check_reduction(reduction: str) -> None:
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"there is no reduction {reduction!r}; choose one of: {', '.join(REDUCTIONS)}")
+
+
+def _check_rows(sparse: bool, weight: Tensor, bias: Tensor | None) -> None:
+    for name, table in (("weight", weight), ("bias", bias)):
+        if sparse and table is not None and table.requires_grad and not table.is_leaf:
+            raise ValueError(f"{name} is computed from a parameter, which takes no rows; give that, or sparse=False")
+
+
 def _check_shapes(
     hidden: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, example_weight: Tensor | None
 ) -> None:
+    given = {"hidden": hidden, "weight": weight, "target": target, "bias": bias, "example_weight": example_weight}
+    for name, value in given.items():
+        if not isinstance(value, Tensor) and not (value is None and name in ("bias", "example_weight")):
+            raise TypeError(
+                f"{name} must be a tensor, not {type(value).__name__}; of a layer give layer.weight and .bias"
+            )
     if weight.ndim != 2 or hidden.shape[-1:] != weight.shape[1:]:
         raise ValueError(f"hidden {tuple(hidden.shape)} and weight {tuple(weight.shape)} must be (..., H) and (C, H)")
     if target.shape != hidden.shape[:-1]:
@@ -136,7 +159,10 @@ def _is_any(wrong: Tensor) -> bool:
     if wrong.device.type != "cpu":
         torch._assert_async(~wrong.any())
         return False
-    return not torch.compiler.is_compiling() and bool(wrong.any())
+    if torch.compiler.is_compiling():  # which drops a check that has nothing to say
+        torch._assert_async(~wrong.any(), "a target or a sample of the loss is out of range")
+        return False
+    return bool(wrong.any())
 
 
 def _bounds(shape: torch.Size, positions: int, groups: int) -> tuple[int, ...]:
@@ -155,6 +181,10 @@ def _given(
 ) -> Sample:
     if log_expected is None or log_expected.shape != samples.shape:
         raise ValueError("samples need log_expected, the logarithm of each one's expected count, in the same shape")
+    if _is_any(log_expected.isnan() | log_expected.isneginf()):
+        raise ValueError("log_expected holds nan or -inf; what was drawn has an expected count above 0")
+    if not samples.shape[-1]:
+        raise ValueError("samples are empty; give at least one for each position")
     own = samples.shape[:-1] == shape and samples.ndim > 1
     if not own and samples.ndim != 1:
         raise ValueError(f"samples {tuple(samples.shape)} must be [K], or {(*shape, 'K')} for each position's own")

@@ -8,18 +8,24 @@ from torch import Tensor, nn
 
 from selfnorm.criteria import CRITERIA
 from selfnorm.criteria.importance import Mode2
-from selfnorm.functional import check_pair, sampled_loss
+from selfnorm.functional import check_pair, check_reduction, sampled_loss
 from selfnorm.noise import NOISES, Noise
-from selfnorm.ops import MOST
+from selfnorm.ops import IMPLS, MOST
 from selfnorm.output import LINKS
 from selfnorm.registry import pick
 from selfnorm.samplers import SAMPLERS, Sampler
 
+NOISE = "log_uniform"
 DEFAULT = 8000  # samples, or all classes where there are fewer
+OTHERS = {  # what belongs to a noise or a sampler
+    "power": "noise=Unigram(counts, power=...)",
+    "smoothing": "noise=Unigram(counts, smoothing=...)",
+    "sharing": 'sampler=SAMPLERS["excluding"](noise, k, sharing=...), from selfnorm.samplers',
+}
 
 
 class SampledLoss(nn.Module):
-    """A loss over `num_classes` words whose cost depends on `k`, not on `num_classes`.
+    """A loss over `num_classes` words whose cost depends on `k`; with `sparse`, not on `num_classes` at all.
 
         loss = SampledLoss(1_000_000, k=8000)(hidden, weight, target, bias)
 
@@ -30,7 +36,11 @@ class SampledLoss(nn.Module):
     sparse     row-sparse gradients of weight and bias: for selfnorm.optim.RowAdam, RowAdagrad or RowSGD, which touch
                the drawn and the target rows alone, or for torch.optim.SparseAdam, Adagrad or SGD
     impl       who computes the sums: "auto", "plain" (PyTorch) or "fused" (Triton, on a GPU)
+    generator  where chance comes from; not inside activation checkpointing, which would draw twice from it
     most       logits in memory at a time
+
+    A criterion over all words (`ce`, `ce_vr`, `bce`) draws nothing, and takes no notice of noise, sampler, k, groups or
+    samples.
 
     `link` turns logits into scores, log q(x, c): use them as they are, unless `needs_log_z`.
     """
@@ -39,7 +49,7 @@ class SampledLoss(nn.Module):
         self,
         num_classes: int,
         criterion: str = "mode3",
-        noise: str | Noise = "log_uniform",
+        noise: str | Noise = NOISE,
         sampler: str | Sampler | None = None,
         k: int | None = None,
         *,
@@ -54,6 +64,11 @@ class SampledLoss(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
+        for option in OTHERS.keys() & options:
+            raise ValueError(f"{option}= is not the criterion's: give {OTHERS[option]}")
+        if impl not in IMPLS:
+            raise ValueError(f"there is no impl {impl!r}; choose one of: {', '.join(IMPLS)}")
+        check_reduction(reduction)
         self.criterion = pick("criterion", CRITERIA, criterion, **options)
         self.sampler = self._sampler(num_classes, noise, sampler, k, groups, counts) if self.criterion.sampled else None
         self.generator = generator
@@ -75,16 +90,15 @@ class SampledLoss(nn.Module):
         groups: int,
         counts: Tensor | None,
     ) -> Sampler:
-        if noise == "unigram" and counts is None:
-            raise ValueError("unigram noise needs counts=, one for each class")
-        if isinstance(noise, str):
-            noise = pick("noise", NOISES, noise, **({"counts": counts} if noise == "unigram" else {"size": size}))
-        if noise.size != size:
-            raise ValueError(f"the noise is over {noise.size} words, num_classes is {size}")
         if sampler is None:
             sampler = "excluding" if isinstance(self.criterion, Mode2) else "systematic"
         if isinstance(sampler, str):
-            sampler = pick("sampler", SAMPLERS, sampler, noise=noise, k=k or min(DEFAULT, size), groups=groups)
+            k = min(DEFAULT, size) if k is None else k
+            sampler = pick("sampler", SAMPLERS, sampler, noise=_noise(size, noise, counts), k=k, groups=groups)
+        elif k is not None or groups != 1 or counts is not None or noise not in (NOISE, sampler.noise):
+            raise ValueError("this sampler has its own noise, k and groups; leave noise=, counts=, k= and groups= away")
+        if sampler.noise.size != size:
+            raise ValueError(f"the noise is over {sampler.noise.size} words, num_classes is {size}")
         check_pair(self.criterion, sampler)
         return sampler
 
@@ -126,3 +140,15 @@ class SampledLoss(nn.Module):
 
     def extra_repr(self) -> str:
         return self._name
+
+
+def _noise(size: int, noise: str | Noise, counts: Tensor | None) -> Noise:
+    if counts is not None and noise != "unigram":
+        raise ValueError("counts= are for noise='unigram'; choose that noise, or leave them away")
+    if noise == "unigram" and counts is None:
+        raise ValueError("unigram noise needs counts=, one for each class")
+    if isinstance(noise, str):
+        return pick("noise", NOISES, noise, **({"counts": counts} if noise == "unigram" else {"size": size}))
+    if isinstance(noise, Tensor) or not hasattr(noise, "inverse"):
+        raise TypeError(f"noise= is a name or a Noise, not {type(noise).__name__}; for given counts: Unigram(counts)")
+    return noise

@@ -12,6 +12,7 @@ Every noise has the same six members, all in float64 (in float32 the tail of a 2
 
 import math
 from collections.abc import Callable
+from operator import index
 from typing import Protocol
 
 import torch
@@ -29,6 +30,10 @@ class Noise(Protocol):
 
 
 def _checked(size: int) -> int:
+    try:
+        size = index(size)
+    except TypeError:
+        raise ValueError(f"noise over {size!r} words: their number is a whole one") from None
     if size < 1:
         raise ValueError(f"noise over {size} words: a vocabulary has at least one word")
     return size
@@ -83,9 +88,14 @@ class Unigram:
     """D(c) = (count_c + smoothing)^power / sum; ids may come in any order."""
 
     def __init__(self, counts: Tensor, power: float = 1.0, smoothing: float = 1.0) -> None:
-        counts = torch.as_tensor(counts).detach().double().cpu()
-        if counts.ndim != 1 or not torch.isfinite(counts).all() or (counts < 0).any():
-            raise ValueError("unigram noise needs one finite count >= 0 for each word")
+        counts = (
+            (counts if isinstance(counts, Tensor) else torch.as_tensor(counts, device="cpu")).detach().double().cpu()
+        )
+        if counts.ndim != 1:
+            raise ValueError(f"unigram noise needs one count for each word, not {tuple(counts.shape)}")
+        if (wrong := ~torch.isfinite(counts) | (counts < 0)).any():
+            word = int(wrong.nonzero()[0])
+            raise ValueError(f"unigram noise needs finite counts >= 0, and word {word} has {counts[word]:g}")
         self.size = _checked(len(counts))
         if smoothing < 0 or not math.isfinite(power):
             raise ValueError(f"unigram noise needs smoothing >= 0 and a finite power, not {smoothing} and {power}")

@@ -62,7 +62,7 @@ class Output(nn.Module):
         size: int,
         width: int,
         *,
-        link: str = "logsigmoid",
+        link: str | Callable[[Tensor], Tensor] = "logsigmoid",
         normalize: bool = False,
         bias: bool = True,
         sparse: bool = False,
@@ -71,6 +71,9 @@ class Output(nn.Module):
         super().__init__()
         if size < 1 or width < 1:
             raise ValueError(f"an output layer needs at least 1 word and width 1, not {size} and {width}")
+        link = next((name for name, function in LINKS.items() if function is link), link)  # a loss has the function
+        if not isinstance(link, str):
+            raise TypeError(f"link= is a name, one of: {', '.join(LINKS)}; or a loss's own, loss.link")
         self.link = named("link", LINKS, link)
         self.link_name, self.normalize, self.sparse, self.impl = link, normalize, sparse, impl
         self.weight = nn.Parameter(torch.zeros(size, width))

@@ -69,4 +69,4 @@ def test_wrong_rows_and_what_breaks_off_are_found(monkeypatch):
     found = device_checks.checked(True, device_steps.updates, 4, 9, 3, False)
     assert found.cases == len(found.wrong) == 3
     found = device_checks.checked(True, device_steps.drawn, "k", 9, 3)
-    assert "drawn ('k', 9, 3): TypeError" in found.wrong[0]
+    assert "drawn ('k', 9, 3): ValueError" in found.wrong[0]

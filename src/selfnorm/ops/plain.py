@@ -76,8 +76,9 @@ class _Sum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
         logit, shift, scale = ctx.saved_tensors
-        slope = ctx.slope(logit if shift is None else logit - shift).mul_(grads[0][:, None])
-        return ctx.blank(slope if scale is None else slope.mul_(scale)), None, None, None, None
+        times = Tensor.mul if torch.is_grad_enabled() else Tensor.mul_  # a second derivative needs the slope itself
+        slope = times(ctx.slope(logit if shift is None else logit - shift), grads[0][:, None])
+        return ctx.blank(slope if scale is None else times(slope, scale)), None, None, None, None
 
 
 class _Kind(NamedTuple):

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from selfnorm.noise import LogUniform, Noise, Uniform
 from selfnorm.samplers.sample import Sample
-from selfnorm.samplers.shared import Shared
+from selfnorm.samplers.shared import Shared, uniform
 
 
 class Excluding(Shared):
@@ -37,7 +37,7 @@ class Excluding(Shared):
     ) -> Sample:
         nothing = torch.zeros_like(targets, dtype=torch.float64)  # E of a target that cannot be drawn
         if self.sharing == "position":
-            u = torch.rand(len(targets), self.k, generator=generator, dtype=torch.float64, device=targets.device)
+            u = uniform((len(targets), self.k), targets.device, generator)
             ids, expected, left = self._own(u, targets)
             return Sample(ids, expected, nothing, None, None, left)
         u = self.uniform(targets, generator, 2, self.k)

@@ -1,6 +1,8 @@
 """What all samplers share: noise, K, groups, and the uniform numbers they start from."""
 
+from functools import partial
 from itertools import pairwise
+from operator import index
 
 import torch
 from torch import Tensor
@@ -8,12 +10,31 @@ from torch import Tensor
 from selfnorm.noise import Noise
 from selfnorm.samplers.sample import Sample, split
 
+FINE = 2**24  # what a float32 can tell apart in [0, 1)
+
+
+def uniform(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None) -> Tensor:
+    """Numbers in [0, 1), in float64.
+
+    Compiled code draws them in float32, whatever is asked for: too coarse for rare words, so two of them make one.
+    """
+    draw = partial(torch.rand, shape, generator=generator, dtype=torch.float64, device=device)
+    return ((draw() * FINE).floor() + draw()) / FINE if torch.compiler.is_compiling() else draw()
+
+
+def _whole(name: str, number: int) -> int:
+    try:
+        return index(number)
+    except TypeError:
+        raise ValueError(f"a sampler's {name} is a whole number, not {number!r}") from None
+
 
 class Shared:
     waits: bool = False  # whether a draw waits for the host
     sharing: str = "batch"  # who shares a draw: the positions of a group, or "position": nobody
 
     def __init__(self, noise: Noise, k: int, groups: int, *, distinct: bool = False) -> None:
+        k, groups = _whole("k", k), _whole("groups", groups)
         if k < 1 or groups < 1:
             raise ValueError(f"a sampler needs k >= 1 and groups >= 1, not k = {k} and groups = {groups}")
         if distinct and k > noise.size:
@@ -25,7 +46,7 @@ class Shared:
 
     def uniform(self, targets: Tensor, generator: torch.Generator | None, *shape: int) -> Tensor:
         """[G, *shape] numbers in [0, 1), in float64, on the device of the targets."""
-        return torch.rand(self.groups, *shape, generator=generator, dtype=torch.float64, device=targets.device)
+        return uniform((self.groups, *shape), targets.device, generator)
 
     def checked(self, targets: Tensor, bounds: tuple[int, ...] | None) -> tuple[int, ...]:
         """The bounds of the groups: even runs of positions unless the caller knows where its sequences end."""
@@ -35,7 +56,7 @@ class Shared:
             len(bounds) != self.groups + 1
             or bounds[0] != 0
             or bounds[-1] != len(targets)
-            or list(bounds) != sorted(bounds)
+            or any(first > last for first, last in pairwise(bounds))
         ):
             raise ValueError(f"bounds {bounds} do not cut {len(targets)} positions into {self.groups} groups")
         return bounds

@@ -51,7 +51,7 @@ class Systematic(Shared):
 
     def _before(self, rank: int) -> float:
         """Noise on all ranks below this one."""
-        return float(self.noise.cumulative(torch.tensor(rank - 1))) if rank else 0.0
+        return float(self.noise.cumulative(torch.tensor(rank - 1, device="cpu"))) if rank else 0.0
 
     def _solve(self) -> int:
         """The number of sure ids: the first rank whose pi is below 1 when all ranks before it have pi = 1."""
@@ -61,6 +61,6 @@ class Systematic(Shared):
         while low < high:
             middle = (low + high) // 2
             rate = (self.k - middle) / (1 - self._before(middle))
-            prob = float(self.noise.prob(self.noise.ranked(torch.tensor(middle))))
+            prob = float(self.noise.prob(self.noise.ranked(torch.tensor(middle, device="cpu"))))
             low, high = (low, middle) if rate * prob < SURE else (middle + 1, high)
         return low
