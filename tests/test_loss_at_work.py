@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from selfnorm import LogUniform, Output, SampledLoss, Uniform, Unigram
+from selfnorm import LogUniform, Output, SampledLoss, Uniform, Unigram, output
 from selfnorm.criteria import CRITERIA
+from selfnorm.ops import take
 from selfnorm.samplers import SAMPLERS
 
 C, H, N, K = 50, 8, 24, 10
@@ -26,7 +27,8 @@ def case(dtype=torch.float32, seed=0):
 def test_a_target_out_of_range_is_refused_when_compiled(wrong):
     hidden, weight, target = case()
     target[3] = wrong
-    with pytest.raises(RuntimeError):
+    torch._dynamo.reset()
+    with pytest.raises(RuntimeError, match=r"out of range|out of bounds"):
         torch.compile(SampledLoss(C, k=K))(hidden, weight, target)
 
 
@@ -148,6 +150,15 @@ def test_rows_of_a_table_that_is_no_parameter_are_refused(change):
         SampledLoss(len(changed), k=K, sparse=True)(hidden, changed, target)
     SampledLoss(len(changed), k=K)(hidden, changed, target).backward()
     assert weight.grad is not None
+
+
+@pytest.mark.parametrize(("sparse", "times"), [(False, 1), (True, 2)])
+def test_a_dense_gradient_is_made_once(sparse, times, monkeypatch):
+    taken = []
+    monkeypatch.setattr(output, "take", lambda *given: taken.append(given) or take(*given))
+    hidden, weight, target = case()
+    SampledLoss(C, k=K, groups=2, sparse=sparse)(hidden, weight, target).backward()
+    assert len(taken) == times
 
 
 @pytest.mark.parametrize("name", ["mode3", "sampled_softmax"])

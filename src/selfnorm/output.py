@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from selfnorm.ops import IMPLS, MOST, log_z, product, take, wide
+from selfnorm.ops import IMPLS, MOST, dot, log_z, product, take
 from selfnorm.registry import named
 
 
@@ -49,9 +49,7 @@ class Layer:
 
     def logit(self, hidden: Tensor, ids: Tensor) -> Tensor:
         """w_c . h + b_c, one id for each hidden vector; their leading shapes are broadcast."""
-        rows, bias = self.rows(ids)
-        logit = (wide(hidden) * wide(rows)).sum(-1)
-        return logit if bias is None else logit + wide(bias)
+        return dot(hidden, *self.rows(ids))
 
 
 class Output(nn.Module):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from selfnorm.ops import halves, plain
 from selfnorm.ops.attention import LONGEST, SIZES, short_attention
-from selfnorm.ops.plain import MOST, Drawn, Function, Table, product, softplus, wide
+from selfnorm.ops.plain import MOST, Drawn, Function, Table, dot, product, softplus, wide
 from selfnorm.ops.rows import NOWHERE, Piece, expect, fresh_half, keep_half, take
 from selfnorm.ops.updates import ADAGRAD, ADAM, SGD, FusedRows, PlainRows, Rule, Scalars, catch_up, sort, stretches
 
@@ -35,6 +35,7 @@ __all__ = [
     "Scalars",
     "Table",
     "catch_up",
+    "dot",
     "exp_sum",
     "expect",
     "fresh_half",
@@ -157,7 +158,14 @@ def _both(
         from selfnorm.ops import fused
 
         return getattr(fused, name)(hidden, output, sample, targets, most=most, **options)
+    if sample is not None and sample.bounds is not None and _is_dense(output):
+        output = plain.Taken(output, sample, targets)
     return output.logit(hidden, targets), getattr(plain, name)(hidden, output, sample, targets, most=most, **options)
+
+
+def _is_dense(output: Table) -> bool:
+    """Whether a gradient of the table has all its rows, here."""
+    return not getattr(output, "sparse", False) and getattr(output.weight, "shards", None) is None
 
 
 def _is_fused(hidden: Tensor, output: Table, sample: Drawn | None, most: int) -> bool:

@@ -35,6 +35,26 @@ class Table(Protocol):
     def logit(self, hidden: Tensor, ids: Tensor) -> Tensor: ...
 
 
+class Taken:
+    """A table whose rows for targets and samples are taken at once: a dense gradient of all rows is made once."""
+
+    def __init__(self, output: Table, sample: "Drawn", targets: Tensor) -> None:
+        self.weight, self.bias = output.weight, output.bias
+        self.number, self.shape = len(targets), sample.ids.shape
+        self.taken, self.taken_bias = output.rows(torch.cat([targets, sample.ids.reshape(-1)]))
+
+    def rows(self, ids: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Those of the samples."""
+        rows, bias = self.taken[self.number :], self.taken_bias
+        return rows.view(*self.shape, *rows.shape[1:]), None if bias is None else bias[self.number :].view(self.shape)
+
+    def logit(self, hidden: Tensor, ids: Tensor) -> Tensor:
+        """Those of the targets."""
+        return dot(
+            hidden, self.taken[: self.number], None if self.taken_bias is None else self.taken_bias[: self.number]
+        )
+
+
 class Drawn(Protocol):
     """The part of a Sample that says which ids count where."""
 
@@ -56,6 +76,12 @@ def bounded_exp(x: Tensor) -> Tensor:
 
 def wide(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def dot(hidden: Tensor, rows: Tensor, bias: Tensor | None) -> Tensor:
+    """w_c . h + b_c, a row for each hidden vector"""
+    logit = (wide(hidden) * wide(rows)).sum(-1)
+    return logit if bias is None else logit + wide(bias)
 
 
 class _Sum(torch.autograd.Function):
