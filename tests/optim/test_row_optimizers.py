@@ -1,14 +1,18 @@
 """Row optimizers: PyTorch's own, given the same rows, judge every step; then a user's whole loop."""
 
 import copy
+import io
+import pickle
+import weakref
 
 import pytest
 import torch
 from torch import nn
 
-from selfnorm import SampledLoss
+from selfnorm import Output, SampledLoss
 from selfnorm.criteria import CRITERIA
 from selfnorm.ops import expect, take
+from selfnorm.ops.rows import kept_half
 from selfnorm.optim import OPTIMIZERS, Optimizer, RowAdagrad, RowAdam, RowSGD
 from selfnorm.registry import pick
 from selfnorm.samplers import SAMPLERS
@@ -222,6 +226,82 @@ def test_a_copy_goes_on_by_itself():
             other.step()
     assert all(torch.equal(one, two) for one, two in zip(mine, copied))
     assert all(one is not two for one, two in zip(mine, copied))
+
+
+def test_when_the_optimizer_is_gone_nobody_waits():
+    """Others train the table again, and nothing piles up; also in a pass whose first half it has seen."""
+    weight, bias = tables()
+    optimizer = RowAdam([weight, bias])
+    ids, of_weight, of_bias = next(passes())
+    loss = (take(weight, ids, sparse=True) * of_weight).sum()
+    backward(weight, bias, ids, of_weight, of_bias)
+    left = weakref.ref(expect(weight)[0].values)
+    del optimizer
+    assert left() is None
+    loss.backward()
+    wanted = weight.grad.to_dense()
+    weight.grad = None
+    other = torch.optim.SparseAdam([weight, bias])
+    backward(weight, bias, ids, of_weight, of_bias)
+    torch.testing.assert_close(weight.grad.to_dense(), wanted)
+    other.step()
+    assert not torch.equal(weight, tables()[0])
+
+
+def test_of_two_optimizers_one_may_go():
+    weight, bias = tables()
+    optimizer = RowAdam([weight, bias])
+    RowSGD([weight, bias])
+    backward(weight, bias, *next(passes()))
+    optimizer.step()
+    assert not torch.equal(weight, tables()[0])
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["module", "parameters"])
+def test_a_loaded_table_waits_for_nobody(whole):
+    """Neither pieces nor the copy in half precision are kept; the file is no larger for them."""
+    sizes = []
+    for used in (False, True):
+        head, file = Output(C, H, sparse=True), io.BytesIO()
+        optimizer = RowAdam(head.parameters(), half=True) if used else None
+        if used:
+            backward(head.weight, head.bias, *next(passes()))
+        torch.save(head if whole else dict(head.named_parameters()), file)
+        sizes.append(file.tell())
+    file.seek(0)
+    loaded = torch.load(file, weights_only=not whole)
+    weight, bias = (loaded.weight, loaded.bias) if whole else (loaded["weight"], loaded["bias"])
+    backward(weight, bias, *next(passes()))
+    assert weight.grad is not None
+    assert kept_half(weight) is None
+    assert sizes[1] < sizes[0] + 500
+    assert optimizer.square() > 0  # the one that was saved goes on
+    weight.grad = bias.grad = None
+    again = RowAdam([weight, bias], lr=0.1, half=True)
+    backward(weight, bias, *next(passes()))
+    again.step()
+    assert bool((weight != 0).any())
+    assert kept_half(weight) is not None
+
+
+def test_a_table_and_its_optimizer_are_loaded_together():
+    mine = tables()
+    optimizer = RowAdam(mine, lr=0.1)
+    every = list(passes())
+    backward(*mine, *every[0])
+    optimizer.step()
+    copied, other = pickle.loads(pickle.dumps((mine, optimizer)))
+    for made, by in ((mine, optimizer), (copied, other)):
+        backward(*made, *every[1])
+        by.step()
+    assert all(torch.equal(one, two) for one, two in zip(mine, copied))
+
+
+def test_a_pickle_of_old_waits_for_nobody():
+    weight, bias = tables()
+    weight.touched = []  # as it was before
+    backward(weight, bias, *next(passes()))
+    assert weight.grad is not None
 
 
 def test_zero_grad_drops_the_pieces():

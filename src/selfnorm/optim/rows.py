@@ -5,9 +5,9 @@
     optimizer.step()
 
 From the moment a table is given to one of them its row gradients are left here and `.grad` stays None, also for other
-optimizers and after `torch.autograd.grad` (`zero_grad` drops them). On a GPU nothing waits for the host. Moments are
-float32; so should the table be (`half` keeps a bfloat16 copy for matrix products). Before a table is used for more than
-training, `RowAdam.settle()` lets all of its rows catch up.
+optimizers and after `torch.autograd.grad` (`zero_grad` drops them), until the optimizer is gone. On a GPU nothing waits
+for the host. Moments are float32; so should the table be (`half` keeps a bfloat16 copy for matrix products). Before a
+table is used for more than training, `RowAdam.settle()` lets all of its rows catch up.
 """
 
 from collections.abc import Iterable
@@ -21,6 +21,7 @@ from selfnorm.ops import (
     ADAM,
     MOST,
     SGD,
+    Piece,
     Rule,
     Scalars,
     catch_up,
@@ -30,6 +31,7 @@ from selfnorm.ops import (
     stretches,
     touched_rows,
 )
+from selfnorm.ops.rows import kept_half
 from selfnorm.optim.own import OwnOptimizer, check
 
 
@@ -41,6 +43,7 @@ class RowOptimizer(OwnOptimizer):
     def __init__(self, tables: Iterable[Tensor], rule: Rule, lr: float, half: bool = False) -> None:
         check(lr, rule.eps, rule.beta1, rule.beta2)
         self.rule, self.half = rule, half
+        self.left: dict[Tensor, list[Piece]] = {}  # what the backward pass leaves at each table
         self.found: tuple[list[int], list[tuple[Tensor, Any]]] | None = None  # pieces, tables and their touched rows
         super().__init__(tables, lr)
 
@@ -51,21 +54,23 @@ class RowOptimizer(OwnOptimizer):
                 raise ValueError(
                     f"a table of shape {tuple(table.shape)} is not contiguous; give a row optimizer its copy"
                 )
-            self._wait_for(table)
+            self.left[table] = self._wait_for(table)
             self.state[table] = {name: torch.zeros_like(table, dtype=torch.float32) for name in self.moments}
             self.state[table]["step"] = torch.zeros((), device=table.device)
             if self.rule.kind == ADAM:  # the step that each stretch of a row is at
                 parts = stretches(table[0].numel())
                 self.state[table]["last"] = torch.zeros(len(table), parts, device=table.device)
 
-    def _wait_for(self, table: Tensor) -> None:
-        expect(table).clear()  # what another optimizer left is not ours
-        if self.half and table.ndim > 1 and not hasattr(table, "half_copy"):
+    def _wait_for(self, table: Tensor) -> list[Piece]:
+        left = expect(table)
+        left.clear()  # what another optimizer left is not ours
+        if self.half and table.ndim > 1 and kept_half(table) is None:
             keep_half(table)
+        return left
 
     def touched(self) -> list[tuple[Tensor, Any]]:
         """Every table that has gradients, with its touched rows."""
-        left = [(table, expect(table)) for table in self.given]
+        left = [(table, self.left[table]) for table in self.given]
         counts = [len(pieces) for _, pieces in left]
         if self.found is None or self.found[0] != counts:
             for table, _ in left:
@@ -116,8 +121,8 @@ class RowOptimizer(OwnOptimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         super().zero_grad(set_to_none)
         self.found = None
-        for table in self.given:
-            expect(table).clear()
+        for pieces in self.left.values():
+            pieces.clear()
 
     def fill(self, mine: dict[str, Tensor], given: dict[str, Any]) -> None:
         super().fill(mine, given)
@@ -129,8 +134,8 @@ class RowOptimizer(OwnOptimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        for table in self.given:  # a copied table knows nothing of who waits for its rows
-            self._wait_for(table)
+        # a copied table knows nothing of who waits for its rows
+        self.left = {table: self._wait_for(table) for table in self.given}
 
 
 class RowSGD(RowOptimizer):
