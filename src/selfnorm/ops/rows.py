@@ -35,6 +35,12 @@ class Piece(NamedTuple):
         return torch.cat([values, outer])
 
 
+class Exchanged(Piece):
+    """One that holds the rows of all processes that train together."""
+
+    __slots__ = ()
+
+
 class Left(list[Piece]):
     """The pieces of a table, for whoever holds them."""
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from selfnorm.ops import (
@@ -31,7 +32,7 @@ from selfnorm.ops import (
     stretches,
     touched_rows,
 )
-from selfnorm.ops.rows import kept_half
+from selfnorm.ops.rows import Exchanged, kept_half
 from selfnorm.optim.own import OwnOptimizer, check
 
 
@@ -73,12 +74,8 @@ class RowOptimizer(OwnOptimizer):
         left = [(table, self.left[table]) for table in self.given]
         counts = [len(pieces) for _, pieces in left]
         if self.found is None or self.found[0] != counts:
-            for table, _ in left:
-                if table.grad is not None:
-                    raise ValueError(
-                        f"a table of shape {tuple(table.shape)} has a gradient of its own, which a row optimizer does "
-                        "not read; take its rows with sparse=True everywhere, or give it to another optimizer"
-                    )
+            for table, pieces in left:
+                _check_gradient(table, pieces)
             tables = [(table, list(pieces)) for table, pieces in left if pieces]
             rows = touched_rows([pieces for _, pieces in tables])
             self.found = counts, list(zip([table for table, _ in tables], rows))
@@ -136,6 +133,25 @@ class RowOptimizer(OwnOptimizer):
         super().__setstate__(state)
         # a copied table knows nothing of who waits for its rows
         self.left = {table: self._wait_for(table) for table in self.given}
+
+
+def _check_gradient(table: Tensor, pieces: list[Piece]) -> None:
+    """All of it is here: that of other processes, too, and nothing in `.grad`."""
+    if not pieces and table.grad is None:
+        return
+    exchanged = bool(pieces) and all(isinstance(each, Exchanged) for each in pieces)
+    ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    if ranks > 1 and not exchanged:
+        raise ValueError(
+            f"a row optimizer has the gradient of one of {ranks} processes for a table of shape {tuple(table.shape)}, "
+            "which would drift apart; under DistributedDataParallel take nn.Embedding(..., sparse=True) as the table "
+            "with torch.optim.SparseAdam, or dense gradients, or train by `selfnorm train --processes`"
+        )
+    if table.grad is not None:
+        raise ValueError(
+            f"a table of shape {tuple(table.shape)} has a gradient of its own, which a row optimizer does "
+            "not read; take its rows with sparse=True everywhere, or give it to another optimizer"
+        )
 
 
 class RowSGD(RowOptimizer):
