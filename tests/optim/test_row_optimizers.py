@@ -203,6 +203,72 @@ def test_moments_of_a_table_in_half_precision_are_loaded_in_float32():
         assert torch.equal(again.state[table][name], value)
 
 
+def test_a_state_brings_its_rule():
+    mine, theirs = tables(), tables()
+    optimizer, other = PAIRS["adam"][0](mine), RowAdam(theirs)
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for each in passes():
+        for made, by in ((mine, optimizer), (theirs, other)):
+            backward(*made, *each)
+            by.step()
+    optimizer.settle()
+    other.settle()
+    assert all(torch.equal(one, two) for one, two in zip(mine, theirs))
+    group = other.state_dict()["param_groups"][0]
+    assert (group["betas"], group["eps"]) == ((0.8, 0.95), 1e-12)
+    adagrad = RowAdagrad(tables(), eps=0.5)
+    adagrad.load_state_dict(torch.optim.Adagrad(tables(), eps=0.25).state_dict())
+    assert adagrad.param_groups[0]["eps"] == 0.25
+
+
+def test_a_state_of_old_brings_no_rule():
+    """Written before the rule had its place there: what the optimizer was built with counts."""
+    optimizer = PAIRS["adam"][0](tables())
+    state = optimizer.state_dict()
+    for name in ("betas", "eps"):
+        del state["param_groups"][0][name]
+    optimizer.load_state_dict(state)
+    group = optimizer.param_groups[0]
+    assert (group["betas"], group["eps"]) == ((0.8, 0.95), 1e-12)
+
+
+def test_groups_have_rules_of_their_own():
+    mine, theirs = tables(), tables()
+    optimizer = RowAdam([{"params": mine[:1], "betas": (0.5, 0.9)}, {"params": mine[1:]}], lr=0.1)
+    others = [RowAdam(theirs[:1], lr=0.1, beta1=0.5, beta2=0.9), RowAdam(theirs[1:], lr=0.1)]
+    for each in passes():
+        backward(*mine, *each)
+        backward(*theirs, *each)
+        for by in (optimizer, *others):
+            by.step()
+    assert all(torch.equal(one, two) for one, two in zip(mine, theirs))
+    with pytest.raises(ValueError, match=r"beta1 = 0.9 and beta2 = 1.0: both are at least 0 and below 1"):
+        RowAdam([{"params": tables(), "betas": (0.9, 1.0)}])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            lambda: RowAdam([nn.Parameter(torch.ones(1, H))]),
+            r"'exp_avg' of shape \(1, 5\).*shape \(40, 5\) needs \(40,",
+        ),
+        (lambda: RowAdam([nn.Parameter(torch.ones(C + 1, H))]), r"'exp_avg' of shape \(41, 5\).*same parameters"),
+        (lambda: RowAdagrad([tables()[0]]), r"has 'sum', which RowAdam does not keep; load the state of .* same kind"),
+    ],
+)
+def test_a_state_that_does_not_fit_changes_nothing(given, message):
+    table = tables()[0]
+    optimizer = RowAdam([table])
+    take(table, torch.arange(5), sparse=True).square().sum().backward()
+    optimizer.step()
+    before = copy.deepcopy(optimizer.state_dict())
+    with pytest.raises(ValueError, match=message):
+        optimizer.load_state_dict(given().state_dict())
+    for name, value in optimizer.state[table].items():
+        assert torch.equal(value, before["state"][0][name]), name
+
+
 def test_a_table_can_be_added_later():
     weight, bias = tables()
     optimizer = RowAdam([weight])

@@ -33,7 +33,7 @@ from selfnorm.ops import (
     touched_rows,
 )
 from selfnorm.ops.rows import Exchanged, kept_half
-from selfnorm.optim.own import OwnOptimizer, check
+from selfnorm.optim.own import OwnOptimizer
 
 
 class RowOptimizer(OwnOptimizer):
@@ -42,11 +42,10 @@ class RowOptimizer(OwnOptimizer):
     moments: tuple[str, ...] = ()
 
     def __init__(self, tables: Iterable[Tensor], rule: Rule, lr: float, half: bool = False) -> None:
-        check(lr, rule.eps, rule.beta1, rule.beta2)
-        self.rule, self.half = rule, half
+        self.half = half
         self.left: dict[Tensor, list[Piece]] = {}  # what the backward pass leaves at each table
         self.found: tuple[list[int], list[tuple[Tensor, Any]]] | None = None  # pieces, tables and their touched rows
-        super().__init__(tables, lr)
+        super().__init__(tables, rule, lr)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
@@ -93,12 +92,12 @@ class RowOptimizer(OwnOptimizer):
             steps = [self.state[table]["step"] for table in self.given if id(table) in found]
             torch._foreach_add_(steps, [finite] * len(steps))
         for group in self.param_groups:
-            lr = self._number(group["lr"])
+            lr, rule = self._number(group["lr"]), self.rule_of(group)
             for table in group["params"]:
                 if id(table) in found:
                     state = self.state[table]
                     scalars = Scalars(lr, state["step"], shrink, finite)
-                    found[id(table)].update(table, self._moments(table), self.rule, scalars)
+                    found[id(table)].update(table, self._moments(table), rule, scalars)
 
     def _moments(self, table: Tensor) -> list[Tensor]:
         return [value for name, value in self.state[table].items() if name != "step"]
@@ -107,12 +106,12 @@ class RowOptimizer(OwnOptimizer):
     def settle(self) -> None:
         """Let every row catch up with the last step: before a table is used for more than training, or kept."""
         for group in self.param_groups:
-            lr = group["lr"]
+            lr, rule = group["lr"], self.rule_of(group)
             for table in group["params"] if self.rule.kind == ADAM else ():
                 rows = max(1, MOST // table[0].numel())  # at a time: no second table is made
                 for first in range(0, len(table), rows):
                     part = slice(first, first + rows)
-                    catch_up(table, self._moments(table), self.rule, lr, self.state[table]["step"], part)
+                    catch_up(table, self._moments(table), rule, lr, self.state[table]["step"], part)
                 fresh_half(table)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
