@@ -103,6 +103,24 @@ def test_row_sparse_steps_equal_dense_ones(name, clip):
         torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-5)
 
 
+def test_every_group_keeps_its_own_rate():
+    model = Tables()
+    first = torch.optim.SGD([{"params": [model.weight]}, {"params": [nn.Parameter(torch.ones(2))], "lr": 0.3}], lr=0.1)
+    optimizer = Optimizer(first, sibling("sgd", [model.table], {"lr": 0.5}))
+    for scale in (0.5, 2.0, 1.0):
+        optimizer.set_rate(scale)
+        found = [float(group["lr"]) for part in optimizer.parts for group in part.param_groups]
+        assert found == pytest.approx([0.1 * scale, 0.3 * scale, 0.5 * scale])
+        assert optimizer.rate == pytest.approx(0.1 * scale)
+    before = model.table.detach().clone()
+    optimizer.set_rate(0.5)
+    loss = model.loss(torch.arange(SIZE), sparse=True)
+    (wanted,) = torch.autograd.grad(model.loss(torch.arange(SIZE)), model.table)
+    loss.backward()
+    optimizer.step(loss.detach())
+    torch.testing.assert_close(model.table.detach(), before - 0.25 * wanted)
+
+
 def test_row_sparse_adam_leaves_other_rows_alone():
     model = Tables()
     before = model.table.detach().clone()

@@ -97,14 +97,15 @@ def _is_part(parameter: Tensor) -> bool:
 
 
 class Optimizer:
-    """A torch optimizer for the dense parameters, and its row-sparse sibling for the tables; they share their rate."""
+    """A torch optimizer for the dense parameters, and its row-sparse sibling for the tables; they share a schedule."""
 
     def __init__(self, *parts: Any, total: Callable[[Tensor], Tensor] = lambda mine: mine) -> None:
         self.parts, self.total = parts, total  # of what each process has a part of: its sum over all
         self.parameters = [each for part in parts for group in part.param_groups for each in group["params"]]
         self.device = self.parameters[0].device
-        self.lr = self.rate = float(parts[0].param_groups[0]["lr"])  # the recipe's; schedules give shares of it
-        self.rates = torch.full((), self.lr, device=self.device)  # the same on the device
+        self.lrs = [[float(group["lr"]) for group in part.param_groups] for part in parts]  # schedules give shares
+        self.rate = self.lrs[0][0]  # the first, to be reported
+        self.rates = {lr: torch.full((), lr, device=self.device) for lrs in self.lrs for lr in lrs}  # on the device
 
     @property
     def never_waits(self) -> bool:
@@ -119,13 +120,14 @@ class Optimizer:
             part.zero_grad()
 
     def set_rate(self, scale: float) -> None:
-        """Steps from now on are made at `scale` times the recipe's learning rate."""
-        self.rate = self.lr * scale
-        self.rates.fill_(self.rate)
-        for part in self.parts:
-            shared = isinstance(part, OwnOptimizer) or (part.defaults.get("fused") and self.rates.device.type != "cpu")
-            for group in part.param_groups:
-                group["lr"] = self.rates if shared else self.rate
+        """Steps from now on are made at `scale` times the learning rate that each group had at first."""
+        self.rate = self.lrs[0][0] * scale
+        for lr, rate in self.rates.items():
+            rate.fill_(lr * scale)
+        for part, lrs in zip(self.parts, self.lrs):
+            shared = isinstance(part, OwnOptimizer) or (part.defaults.get("fused") and self.device.type != "cpu")
+            for group, lr in zip(part.param_groups, lrs):
+                group["lr"] = self.rates[lr] if shared else lr * scale
 
     def step(self, loss: Tensor, clip: float | None = None) -> tuple[Tensor, Tensor]:
         """One update; returns the gradient's norm, and whether all was finite."""
