@@ -87,9 +87,16 @@ def _on_gpu(parameters: list[nn.Parameter]) -> bool:
     return any(each.device.type == "cuda" for each in parameters)
 
 
-def _here(tensor: Tensor) -> Tensor:
-    """What this process has of a tensor that is spread over several."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+def _gradients(part: Any) -> list[Tensor]:
+    """What this process has of each parameter's gradient; of a sparse one the values, each row once."""
+    found = []
+    for parameter in (each for group in part.param_groups for each in group["params"] if each.grad is not None):
+        if parameter.grad.layout == torch.sparse_coo:
+            parameter.grad = parameter.grad.coalesce()
+            found.append(parameter.grad.values())
+        else:
+            found.append(parameter.grad.to_local() if hasattr(parameter.grad, "to_local") else parameter.grad)
+    return found
 
 
 def _is_part(parameter: Tensor) -> bool:
@@ -141,10 +148,8 @@ class Optimizer:
                 part.grad_scale, part.found_inf = 1 / shrink, 1.0 - finite.float()
                 part.step()
             elif bool(finite):
-                for group in part.param_groups:
-                    for parameter in group["params"]:
-                        if parameter.grad is not None:
-                            _here(parameter.grad).mul_(shrink)
+                for grad in _gradients(part):
+                    grad.mul_(shrink)
                 part.step()
         for parameter in self.parameters:
             parameter.grad = None
@@ -165,9 +170,8 @@ class Optimizer:
             if isinstance(part, OwnOptimizer):
                 squares.append(part.square())
                 continue
-            grads = [each.grad for group in part.param_groups for each in group["params"] if each.grad is not None]
-            if grads:
-                norms = torch._foreach_norm([_here(grad) for grad in grads], dtype=torch.float32)
+            if grads := _gradients(part):
+                norms = torch._foreach_norm(grads, dtype=torch.float32)
                 squares.append(torch.stack(norms).square().sum())
         if apart:
             whole.append(self.total(torch.stack(apart).sum()))
