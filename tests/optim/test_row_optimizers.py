@@ -269,6 +269,29 @@ def test_a_state_that_does_not_fit_changes_nothing(given, message):
         assert torch.equal(value, before["state"][0][name]), name
 
 
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_default_dtype_changes_nothing(name):
+    every = list(passes())
+
+    def trained(body, *mine):
+        optimizer = Optimizer(torch.optim.SGD([body]), PAIRS[name][0](mine))
+        for each in every:
+            optimizer.set_rate(0.5)
+            norm, _ = optimizer.step(backward(*mine, *each), clip=1.0)
+        optimizer.settle()
+        assert {each.dtype for each in optimizer.parts[1].state[mine[0]].values()} == {torch.float32}
+        return [norm, *mine]
+
+    one, two = ([nn.Parameter(torch.ones(3)), *tables()] for _ in range(2))
+    wanted = trained(*one)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = trained(*two)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(torch.equal(one, two) for one, two in zip(found, wanted))
+
+
 def test_a_table_can_be_added_later():
     weight, bias = tables()
     optimizer = RowAdam([weight])

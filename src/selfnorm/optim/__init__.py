@@ -112,7 +112,8 @@ class Optimizer:
         self.device = self.parameters[0].device
         self.lrs = [[float(group["lr"]) for group in part.param_groups] for part in parts]  # schedules give shares
         self.rate = self.lrs[0][0]  # the first, to be reported
-        self.rates = {lr: torch.full((), lr, device=self.device) for lrs in self.lrs for lr in lrs}  # on the device
+        float32 = {"dtype": torch.float32, "device": self.device}
+        self.rates = {lr: torch.full((), lr, **float32) for lrs in self.lrs for lr in lrs}  # on the device
 
     @property
     def never_waits(self) -> bool:
@@ -163,7 +164,7 @@ class Optimizer:
 
     def norm(self) -> Tensor:
         """The norm of all gradients together, the rows of a table merged first."""
-        whole: list[Tensor] = [torch.zeros((), device=self.device)]
+        whole: list[Tensor] = [torch.zeros((), dtype=torch.float32, device=self.device)]
         apart: list[Tensor] = []  # of what other processes have other parts of
         for part in self.parts:
             squares = apart if any(map(_is_part, part.param_groups[0]["params"])) else whole

@@ -73,7 +73,7 @@ class OwnOptimizer(torch.optim.Optimizer):
         if value not in self.numbers:
             self.numbers = {
                 **dict(list(self.numbers.items())[-7:]),
-                value: torch.full((), value, device=self.given[0].device),
+                value: torch.full((), value, dtype=torch.float32, device=self.given[0].device),
             }
         return self.numbers[value]
 

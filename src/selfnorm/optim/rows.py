@@ -55,11 +55,12 @@ class RowOptimizer(OwnOptimizer):
                     f"a table of shape {tuple(table.shape)} is not contiguous; give a row optimizer its copy"
                 )
             self.left[table] = self._wait_for(table)
+            float32 = {"dtype": torch.float32, "device": table.device}
             self.state[table] = {name: torch.zeros_like(table, dtype=torch.float32) for name in self.moments}
-            self.state[table]["step"] = torch.zeros((), device=table.device)
+            self.state[table]["step"] = torch.zeros((), **float32)
             if self.rule.kind == ADAM:  # the step that each stretch of a row is at
                 parts = stretches(table[0].numel())
-                self.state[table]["last"] = torch.zeros(len(table), parts, device=table.device)
+                self.state[table]["last"] = torch.zeros(len(table), parts, **float32)
 
     def _wait_for(self, table: Tensor) -> list[Piece]:
         left = expect(table)
@@ -84,7 +85,7 @@ class RowOptimizer(OwnOptimizer):
     def square(self) -> Tensor:
         """The squared norm of all gradients, rows merged first."""
         squares = [rows.square() for _, rows in self.touched()]
-        return torch.stack(squares).sum() if squares else torch.zeros((), device=self.given[0].device)
+        return torch.stack(squares).sum() if squares else torch.zeros_like(self._number(1.0))
 
     def move(self, shrink: Tensor, finite: Tensor) -> None:
         found = {id(table): rows for table, rows in self.touched()}
