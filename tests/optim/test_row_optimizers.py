@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import re
 import weakref
 
 import pytest
@@ -12,7 +13,7 @@ from torch import nn
 from selfnorm import Output, SampledLoss
 from selfnorm.criteria import CRITERIA
 from selfnorm.ops import expect, take
-from selfnorm.ops.rows import kept_half
+from selfnorm.ops.rows import kept_half, waiting
 from selfnorm.optim import OPTIMIZERS, Optimizer, RowAdagrad, RowAdam, RowSGD
 from selfnorm.registry import pick
 from selfnorm.samplers import SAMPLERS
@@ -434,6 +435,15 @@ def test_a_strided_table_is_refused_and_stays_as_it_was():
     take(table, torch.arange(3), sparse=True).sum().backward()
     assert table.grad is not None  # nobody waits for its rows
     assert not hasattr(table, "half_copy")
+
+
+@pytest.mark.parametrize("build", [RowAdam, RowAdagrad, RowSGD])
+@pytest.mark.parametrize("shape", [(), (0,), (0, 5), (5, 0)], ids=str)
+def test_a_table_without_rows_is_refused(shape, build):
+    table = nn.Parameter(torch.ones(shape))
+    with pytest.raises(ValueError, match=rf"shape {re.escape(str(shape))} has no rows, or none.*at least one row"):
+        build([table])
+    assert waiting(table) is None
 
 
 def pairs():

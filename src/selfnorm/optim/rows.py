@@ -50,10 +50,7 @@ class RowOptimizer(OwnOptimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
         for table in self.param_groups[-1]["params"]:
-            if not table.is_contiguous():
-                raise ValueError(
-                    f"a table of shape {tuple(table.shape)} is not contiguous; give a row optimizer its copy"
-                )
+            _check_table(table)
             self.left[table] = self._wait_for(table)
             float32 = {"dtype": torch.float32, "device": table.device}
             self.state[table] = {name: torch.zeros_like(table, dtype=torch.float32) for name in self.moments}
@@ -133,6 +130,16 @@ class RowOptimizer(OwnOptimizer):
         super().__setstate__(state)
         # a copied table knows nothing of who waits for its rows
         self.left = {table: self._wait_for(table) for table in self.given}
+
+
+def _check_table(table: Tensor) -> None:
+    if not table.ndim or not table.numel():
+        raise ValueError(
+            f"a table of shape {tuple(table.shape)} has no rows, or none with numbers in them; "
+            "give a row optimizer one with at least one row of at least one number"
+        )
+    if not table.is_contiguous():
+        raise ValueError(f"a table of shape {tuple(table.shape)} is not contiguous; give a row optimizer its copy")
 
 
 def _check_gradient(table: Tensor, pieces: list[Piece]) -> None:
