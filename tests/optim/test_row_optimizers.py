@@ -428,6 +428,33 @@ def test_a_dense_gradient_is_not_passed_over():
         optimizer.step()
 
 
+@pytest.mark.parametrize("unscaled", [False, True])
+@pytest.mark.parametrize("build", [RowAdam, RowSGD])
+def test_a_scaler_is_refused(build, unscaled):
+    weight, bias = tables()
+    optimizer, scaler = build([weight, bias]), torch.amp.GradScaler("cpu")
+    loss = take(weight, torch.arange(3), sparse=True).square().sum()
+    scaler.scale(loss).backward()
+    if unscaled:
+        scaler.unscale_(optimizer)
+    with pytest.raises(
+        ValueError, match=r"GradScaler cannot find the gradients of Row.*train without one in bfloat16 or"
+    ):
+        scaler.step(optimizer)
+    assert torch.equal(weight, tables()[0])
+    optimizer.step()  # by itself it goes on
+    assert not torch.equal(weight, tables()[0])
+
+
+def test_a_scaler_that_is_off_is_none():
+    weight, bias = tables()
+    optimizer, scaler = RowAdam([weight, bias]), torch.amp.GradScaler("cpu", enabled=False)
+    scaler.scale(take(weight, torch.arange(3), sparse=True).square().sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert not torch.equal(weight, tables()[0])
+
+
 def test_a_strided_table_is_refused_and_stays_as_it_was():
     table = nn.Parameter(torch.randn(H, C).T)
     with pytest.raises(ValueError, match=r"shape \(40, 5\) is not contiguous; give a row optimizer its copy"):

@@ -22,6 +22,8 @@ def check(lr: float, eps: float = 0.0, beta1: float = 0.0, beta2: float = 0.0) -
 class OwnOptimizer(torch.optim.Optimizer):
     """`square` and then `step` by gradients that are not in `.grad`; the state's tensors are there from the start."""
 
+    _step_supports_amp_scaling = True  # it does not: but so a GradScaler comes to `step`, which can say it
+
     def __init__(self, parameters: Any, rule: Rule, lr: float) -> None:
         self.rule = rule  # its numbers stand in each group, by PyTorch's names
         self.numbers: dict[float, Tensor] = {}  # learning rates and the like, on the device
@@ -55,6 +57,7 @@ class OwnOptimizer(torch.optim.Optimizer):
     def step(
         self, closure: Callable[[], Any] | None = None, *, shrink: Tensor | None = None, finite: Tensor | None = None
     ) -> Any:
+        self._check_scaler()
         value = None
         if closure is not None:
             with torch.enable_grad():
@@ -62,6 +65,15 @@ class OwnOptimizer(torch.optim.Optimizer):
         self.move(*(self._number(1.0) if each is None else each.float() for each in (shrink, finite)))
         self.zero_grad()
         return value
+
+    def _check_scaler(self) -> None:
+        """A GradScaler must count a step that it skips, and has no way to hear of one from here."""
+        scaled = [vars(self).pop(name) for name in ("grad_scale", "found_inf") if name in vars(self)]
+        if scaled:
+            raise ValueError(
+                f"a GradScaler cannot find the gradients of {type(self).__name__}, which are not in .grad; train "
+                "without one in bfloat16 or float32, or take torch.optim.SparseAdam for a table, Adam for the rest"
+            )
 
     def settle(self) -> None:
         """What waits to be done is done: before parameters are used for more than training, or kept."""
