@@ -156,8 +156,9 @@ def _check_gradient(table: Tensor, pieces: list[Piece]) -> None:
         )
     if table.grad is not None:
         raise ValueError(
-            f"a table of shape {tuple(table.shape)} has a gradient of its own, which a row optimizer does "
-            "not read; take its rows with sparse=True everywhere, or give it to another optimizer"
+            f"a table of shape {tuple(table.shape)} has a gradient of its own, which a row optimizer does not read; "
+            "give the loss sparse=True, take the rows of a tied embedding by selfnorm.ops.take(table, ids, True), "
+            "or give the table to another optimizer"
         )
 
 
