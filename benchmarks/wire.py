@@ -68,12 +68,12 @@ def row_step(world: World, words: Words, spread_tables: bool = False) -> Callabl
         for name in ("weight", "bias", "embedding"):
             spread(world, words, name)
     output, inputs = [words.weight, words.bias], [words.embedding]
-    every = [*output, *inputs]
+    left = [expect(table) for table in (*output, *inputs)]
     exchange = Exchange(world, [], *(([], []) if spread_tables else (output, inputs)))
 
     def step(number: int) -> None:
-        for table in every:
-            expect(table).clear()
+        for pieces in left:
+            pieces.clear()
         came, targets, sample = words.given(world, number)
         exchange.begin(Share(0, 0, 0, 0, len(targets.unique()), len(came.unique())))
         layer = Layer(words.weight, words.bias, sparse=True)

@@ -103,6 +103,24 @@ def test_row_sparse_steps_equal_dense_ones(name, clip):
         torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-5)
 
 
+def test_every_group_keeps_its_own_rate():
+    model = Tables()
+    first = torch.optim.SGD([{"params": [model.weight]}, {"params": [nn.Parameter(torch.ones(2))], "lr": 0.3}], lr=0.1)
+    optimizer = Optimizer(first, sibling("sgd", [model.table], {"lr": 0.5}))
+    for scale in (0.5, 2.0, 1.0):
+        optimizer.set_rate(scale)
+        found = [float(group["lr"]) for part in optimizer.parts for group in part.param_groups]
+        assert found == pytest.approx([0.1 * scale, 0.3 * scale, 0.5 * scale])
+        assert optimizer.rate == pytest.approx(0.1 * scale)
+    before = model.table.detach().clone()
+    optimizer.set_rate(0.5)
+    loss = model.loss(torch.arange(SIZE), sparse=True)
+    (wanted,) = torch.autograd.grad(model.loss(torch.arange(SIZE)), model.table)
+    loss.backward()
+    optimizer.step(loss.detach())
+    torch.testing.assert_close(model.table.detach(), before - 0.25 * wanted)
+
+
 def test_row_sparse_adam_leaves_other_rows_alone():
     model = Tables()
     before = model.table.detach().clone()
@@ -124,6 +142,45 @@ def test_the_norm_merges_duplicates_of_sparse_rows():
     twin = Tables()
     twin.loss(ids).backward()
     torch.testing.assert_close(found, nn.utils.clip_grad_norm_(twin.parameters(), 1.0))
+
+
+@pytest.mark.parametrize("clip", [None, 0.01])
+def test_torchs_sparse_gradients_are_merged_and_clipped(clip):
+    """Of duplicates neither the norm nor the step knows: dense twins say so."""
+    mine, theirs = Tables(), Tables()
+    optimizer = Optimizer(torch.optim.SGD([mine.weight], lr=0.5), torch.optim.SGD([mine.table], lr=0.5))
+    other = Optimizer(torch.optim.SGD(theirs.parameters(), lr=0.5))
+    for ids in batches():
+        norms = []
+        for model, by, sparse in ((mine, optimizer, True), (theirs, other, False)):
+            loss = model.loss(ids, sparse=sparse)
+            loss.backward()
+            assert model.table.grad.is_sparse == sparse
+            norms.append(by.step(loss.detach(), clip)[0])
+        torch.testing.assert_close(*norms)
+    for one, two in zip(mine.parameters(), theirs.parameters()):
+        torch.testing.assert_close(one, two)
+
+
+def test_torchs_sparse_adam_goes_with_a_dense_one():
+    mine, theirs = Tables(), Tables()
+    optimizer = Optimizer(torch.optim.Adam([mine.weight]), torch.optim.SparseAdam([mine.table]))
+    others = torch.optim.Adam([theirs.weight]), torch.optim.SparseAdam([theirs.table])
+    for number, ids in enumerate(batches()):
+        loss = mine.loss(ids, sparse=True)
+        loss.backward()
+        _, finite = optimizer.step(loss.detach() * (math.nan if number == 2 else 1), clip=1e-3)
+        if finite:
+            theirs.loss(ids, sparse=True).backward()
+            dense = [each.grad.to_dense() for each in theirs.parameters()]
+            norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(each) for each in dense]))
+            for each in theirs.parameters():
+                each.grad = each.grad * min(1.0, 1e-3 / (float(norm) + 1e-6))
+            for each in others:
+                each.step()
+                each.zero_grad()
+    for one, two in zip(mine.parameters(), theirs.parameters()):
+        torch.testing.assert_close(one, two)
 
 
 @pytest.mark.parametrize("wrong", ["loss", "dense", "sparse"])

@@ -1,14 +1,19 @@
 """Row optimizers: PyTorch's own, given the same rows, judge every step; then a user's whole loop."""
 
 import copy
+import io
+import pickle
+import re
+import weakref
 
 import pytest
 import torch
 from torch import nn
 
-from selfnorm import SampledLoss
+from selfnorm import Output, SampledLoss
 from selfnorm.criteria import CRITERIA
 from selfnorm.ops import expect, take
+from selfnorm.ops.rows import kept_half, waiting
 from selfnorm.optim import OPTIMIZERS, Optimizer, RowAdagrad, RowAdam, RowSGD
 from selfnorm.registry import pick
 from selfnorm.samplers import SAMPLERS
@@ -199,6 +204,95 @@ def test_moments_of_a_table_in_half_precision_are_loaded_in_float32():
         assert torch.equal(again.state[table][name], value)
 
 
+def test_a_state_brings_its_rule():
+    mine, theirs = tables(), tables()
+    optimizer, other = PAIRS["adam"][0](mine), RowAdam(theirs)
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for each in passes():
+        for made, by in ((mine, optimizer), (theirs, other)):
+            backward(*made, *each)
+            by.step()
+    optimizer.settle()
+    other.settle()
+    assert all(torch.equal(one, two) for one, two in zip(mine, theirs))
+    group = other.state_dict()["param_groups"][0]
+    assert (group["betas"], group["eps"]) == ((0.8, 0.95), 1e-12)
+    adagrad = RowAdagrad(tables(), eps=0.5)
+    adagrad.load_state_dict(torch.optim.Adagrad(tables(), eps=0.25).state_dict())
+    assert adagrad.param_groups[0]["eps"] == 0.25
+
+
+def test_a_state_of_old_brings_no_rule():
+    """Written before the rule had its place there: what the optimizer was built with counts."""
+    optimizer = PAIRS["adam"][0](tables())
+    state = optimizer.state_dict()
+    for name in ("betas", "eps"):
+        del state["param_groups"][0][name]
+    optimizer.load_state_dict(state)
+    group = optimizer.param_groups[0]
+    assert (group["betas"], group["eps"]) == ((0.8, 0.95), 1e-12)
+
+
+def test_groups_have_rules_of_their_own():
+    mine, theirs = tables(), tables()
+    optimizer = RowAdam([{"params": mine[:1], "betas": (0.5, 0.9)}, {"params": mine[1:]}], lr=0.1)
+    others = [RowAdam(theirs[:1], lr=0.1, beta1=0.5, beta2=0.9), RowAdam(theirs[1:], lr=0.1)]
+    for each in passes():
+        backward(*mine, *each)
+        backward(*theirs, *each)
+        for by in (optimizer, *others):
+            by.step()
+    assert all(torch.equal(one, two) for one, two in zip(mine, theirs))
+    with pytest.raises(ValueError, match=r"beta1 = 0.9 and beta2 = 1.0: both are at least 0 and below 1"):
+        RowAdam([{"params": tables(), "betas": (0.9, 1.0)}])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            lambda: RowAdam([nn.Parameter(torch.ones(1, H))]),
+            r"'exp_avg' of shape \(1, 5\).*shape \(40, 5\) needs \(40,",
+        ),
+        (lambda: RowAdam([nn.Parameter(torch.ones(C + 1, H))]), r"'exp_avg' of shape \(41, 5\).*same parameters"),
+        (lambda: RowAdagrad([tables()[0]]), r"has 'sum', which RowAdam does not keep; load the state of .* same kind"),
+    ],
+)
+def test_a_state_that_does_not_fit_changes_nothing(given, message):
+    table = tables()[0]
+    optimizer = RowAdam([table])
+    take(table, torch.arange(5), sparse=True).square().sum().backward()
+    optimizer.step()
+    before = copy.deepcopy(optimizer.state_dict())
+    with pytest.raises(ValueError, match=message):
+        optimizer.load_state_dict(given().state_dict())
+    for name, value in optimizer.state[table].items():
+        assert torch.equal(value, before["state"][0][name]), name
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_default_dtype_changes_nothing(name):
+    every = list(passes())
+
+    def trained(body, *mine):
+        optimizer = Optimizer(torch.optim.SGD([body]), PAIRS[name][0](mine))
+        for each in every:
+            optimizer.set_rate(0.5)
+            norm, _ = optimizer.step(backward(*mine, *each), clip=1.0)
+        optimizer.settle()
+        assert {each.dtype for each in optimizer.parts[1].state[mine[0]].values()} == {torch.float32}
+        return [norm, *mine]
+
+    one, two = ([nn.Parameter(torch.ones(3)), *tables()] for _ in range(2))
+    wanted = trained(*one)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = trained(*two)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(torch.equal(one, two) for one, two in zip(found, wanted))
+
+
 def test_a_table_can_be_added_later():
     weight, bias = tables()
     optimizer = RowAdam([weight])
@@ -222,6 +316,82 @@ def test_a_copy_goes_on_by_itself():
             other.step()
     assert all(torch.equal(one, two) for one, two in zip(mine, copied))
     assert all(one is not two for one, two in zip(mine, copied))
+
+
+def test_when_the_optimizer_is_gone_nobody_waits():
+    """Others train the table again, and nothing piles up; also in a pass whose first half it has seen."""
+    weight, bias = tables()
+    optimizer = RowAdam([weight, bias])
+    ids, of_weight, of_bias = next(passes())
+    loss = (take(weight, ids, sparse=True) * of_weight).sum()
+    backward(weight, bias, ids, of_weight, of_bias)
+    left = weakref.ref(expect(weight)[0].values)
+    del optimizer
+    assert left() is None
+    loss.backward()
+    wanted = weight.grad.to_dense()
+    weight.grad = None
+    other = torch.optim.SparseAdam([weight, bias])
+    backward(weight, bias, ids, of_weight, of_bias)
+    torch.testing.assert_close(weight.grad.to_dense(), wanted)
+    other.step()
+    assert not torch.equal(weight, tables()[0])
+
+
+def test_of_two_optimizers_one_may_go():
+    weight, bias = tables()
+    optimizer = RowAdam([weight, bias])
+    RowSGD([weight, bias])
+    backward(weight, bias, *next(passes()))
+    optimizer.step()
+    assert not torch.equal(weight, tables()[0])
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["module", "parameters"])
+def test_a_loaded_table_waits_for_nobody(whole):
+    """Neither pieces nor the copy in half precision are kept; the file is no larger for them."""
+    sizes = []
+    for used in (False, True):
+        head, file = Output(C, H, sparse=True), io.BytesIO()
+        optimizer = RowAdam(head.parameters(), half=True) if used else None
+        if used:
+            backward(head.weight, head.bias, *next(passes()))
+        torch.save(head if whole else dict(head.named_parameters()), file)
+        sizes.append(file.tell())
+    file.seek(0)
+    loaded = torch.load(file, weights_only=not whole)
+    weight, bias = (loaded.weight, loaded.bias) if whole else (loaded["weight"], loaded["bias"])
+    backward(weight, bias, *next(passes()))
+    assert weight.grad is not None
+    assert kept_half(weight) is None
+    assert sizes[1] < sizes[0] + 500
+    assert optimizer.square() > 0  # the one that was saved goes on
+    weight.grad = bias.grad = None
+    again = RowAdam([weight, bias], lr=0.1, half=True)
+    backward(weight, bias, *next(passes()))
+    again.step()
+    assert bool((weight != 0).any())
+    assert kept_half(weight) is not None
+
+
+def test_a_table_and_its_optimizer_are_loaded_together():
+    mine = tables()
+    optimizer = RowAdam(mine, lr=0.1)
+    every = list(passes())
+    backward(*mine, *every[0])
+    optimizer.step()
+    copied, other = pickle.loads(pickle.dumps((mine, optimizer)))
+    for made, by in ((mine, optimizer), (copied, other)):
+        backward(*made, *every[1])
+        by.step()
+    assert all(torch.equal(one, two) for one, two in zip(mine, copied))
+
+
+def test_a_pickle_of_old_waits_for_nobody():
+    weight, bias = tables()
+    weight.touched = []  # as it was before
+    backward(weight, bias, *next(passes()))
+    assert weight.grad is not None
 
 
 def test_zero_grad_drops_the_pieces():
@@ -254,8 +424,58 @@ def test_a_dense_gradient_is_not_passed_over():
     weight, bias = tables()
     optimizer = RowAdam([weight, bias])
     SampledLoss(C, k=8)(torch.randn(6, H), weight, torch.arange(6), bias).backward()  # sparse=True was forgotten
-    with pytest.raises(ValueError, match=r"shape \(40, 5\) has a gradient of its own.*sparse=True everywhere"):
+    with pytest.raises(ValueError, match=r"shape \(40, 5\) has a gradient of its own.*give the loss sparse=True"):
         optimizer.step()
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_table_that_is_input_and_output_at_once(name):
+    """Its rows are taken as the error says; dense twins judge."""
+    mine, theirs = nn.Embedding.from_pretrained(tables()[0], freeze=False), tables()[0]
+    optimizer, other = PAIRS[name][0]([mine.weight]), PAIRS[name][1]([theirs])
+    losses = [SampledLoss(C, k=8, sparse=sparse, generator=torch.Generator()) for sparse in (True, False)]
+    ids, targets = torch.arange(12), torch.arange(12).flip(0) * 2
+    losses[0](mine(ids), mine.weight, targets).backward()
+    with pytest.raises(
+        ValueError, match=r"take the rows of a tied embedding by selfnorm\.ops\.take\(table, ids, True\)"
+    ):
+        optimizer.step()
+    optimizer.zero_grad()
+    for step in range(1 if name == "adam" else 5):  # Adam's rows are behind from then on
+        for sparse, table, loss, by in zip((True, False), (mine.weight, theirs), losses, (optimizer, other)):
+            loss.generator.manual_seed(step)
+            loss(take(table, ids, sparse), table, targets).backward()
+            by.step()
+            by.zero_grad()
+    torch.testing.assert_close(mine.weight, theirs)
+    assert not torch.equal(theirs, tables()[0])
+
+
+@pytest.mark.parametrize("unscaled", [False, True])
+@pytest.mark.parametrize("build", [RowAdam, RowSGD])
+def test_a_scaler_is_refused(build, unscaled):
+    weight, bias = tables()
+    optimizer, scaler = build([weight, bias]), torch.amp.GradScaler("cpu")
+    loss = take(weight, torch.arange(3), sparse=True).square().sum()
+    scaler.scale(loss).backward()
+    if unscaled:
+        scaler.unscale_(optimizer)
+    with pytest.raises(
+        ValueError, match=r"GradScaler cannot find the gradients of Row.*train without one in bfloat16 or"
+    ):
+        scaler.step(optimizer)
+    assert torch.equal(weight, tables()[0])
+    optimizer.step()  # by itself it goes on
+    assert not torch.equal(weight, tables()[0])
+
+
+def test_a_scaler_that_is_off_is_none():
+    weight, bias = tables()
+    optimizer, scaler = RowAdam([weight, bias]), torch.amp.GradScaler("cpu", enabled=False)
+    scaler.scale(take(weight, torch.arange(3), sparse=True).square().sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert not torch.equal(weight, tables()[0])
 
 
 def test_a_strided_table_is_refused_and_stays_as_it_was():
@@ -265,6 +485,15 @@ def test_a_strided_table_is_refused_and_stays_as_it_was():
     take(table, torch.arange(3), sparse=True).sum().backward()
     assert table.grad is not None  # nobody waits for its rows
     assert not hasattr(table, "half_copy")
+
+
+@pytest.mark.parametrize("build", [RowAdam, RowAdagrad, RowSGD])
+@pytest.mark.parametrize("shape", [(), (0,), (0, 5), (5, 0)], ids=str)
+def test_a_table_without_rows_is_refused(shape, build):
+    table = nn.Parameter(torch.ones(shape))
+    with pytest.raises(ValueError, match=rf"shape {re.escape(str(shape))} has no rows, or none.*at least one row"):
+        build([table])
+    assert waiting(table) is None
 
 
 def pairs():

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from selfnorm.corpus.batches import Share
 from selfnorm.distributed.world import World, gather
-from selfnorm.ops import NOWHERE, Piece, expect
+from selfnorm.ops import NOWHERE, expect
+from selfnorm.ops.rows import Exchanged
 
 BYTES = 25 * 2**20  # of a run of dense gradients
 
@@ -203,7 +204,7 @@ class _Sent:
         ids = torch.cat([self.block, bits.contiguous().view(torch.int32).flatten()])  # one for all tables: sorted once
         for table, summed, each in zip(self.tables, blocks, others):
             rows = torch.cat([summed, each.flatten()]).view(-1, *table.shape[1:])
-            expect(table).append(Piece(ids, rows))
+            expect(table).append(Exchanged(ids, rows))
 
 
 def _ids(table: Tensor) -> Tensor:

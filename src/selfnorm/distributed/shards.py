@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from selfnorm.distributed.world import World, gather
-from selfnorm.ops import Piece, expect
+from selfnorm.ops import expect
+from selfnorm.ops.rows import Exchanged
 from selfnorm.output import Layer
 from selfnorm.samplers import Sample
 
@@ -92,7 +93,7 @@ class _Fetched(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, None, None]:
-        ctx.to.append(Piece(ctx.asked, ctx.way.go(grads[0])))
+        ctx.to.append(Exchanged(ctx.asked, ctx.way.go(grads[0])))
         return None, None, None
 
 

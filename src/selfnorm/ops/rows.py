@@ -1,9 +1,11 @@
 """Taking rows of a table, and what comes back: a gradient that is dense, sparse (COO), or left for a row optimizer.
 
-A row optimizer hangs a list on its table (`expect`). The backward pass then leaves its pieces there, of fixed size and
-unmerged, and autograd itself gets nothing: no step waits for the host, and no [C, H] is written.
+A row optimizer holds a list that its table knows (`expect`). The backward pass then leaves its pieces there, of fixed
+size and unmerged, and autograd itself gets nothing: no step waits for the host, and no [C, H] is written. When the
+optimizer is gone, or the table comes from a pickle, nobody waits: autograd gets the gradient again.
 """
 
+import weakref
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,6 +13,7 @@ import torch
 from torch import Tensor
 
 NOWHERE = 2**31 - 1  # the id of an entry that counts nothing
+NOBODY = set, ()  # what a pickle has of what hangs on a table; torch.load(weights_only=True) knows sets
 
 
 class Piece(NamedTuple):
@@ -32,12 +35,32 @@ class Piece(NamedTuple):
         return torch.cat([values, outer])
 
 
+class Exchanged(Piece):
+    """One that holds the rows of all processes that train together."""
+
+    __slots__ = ()
+
+
+class Left(list[Piece]):
+    """The pieces of a table, for whoever holds them."""
+
+
+class Waiting(weakref.ref[Left]):
+    """How a table knows them: as long as they are held."""
+
+    def __reduce__(self) -> Any:
+        return NOBODY
+
+
 @dataclass
 class Half:
     """A table's copy in half precision, for matrix products; a row optimizer keeps it up to date."""
 
     copy: Tensor
     seen: tuple[int, int]  # the table's version and place when all of it was last copied
+
+    def __reduce__(self) -> Any:
+        return NOBODY
 
     def fresh(self, table: Tensor) -> Tensor:
         """The copy, made anew if somebody else has written to the table; what is written to `.data` is not seen."""
@@ -49,10 +72,19 @@ class Half:
 
 
 def expect(table: Tensor) -> list[Piece]:
-    """From now on the table's row gradients are left in this list."""
-    if not hasattr(table, "touched"):
-        table.touched = []  # type: ignore[attr-defined]
-    return table.touched  # type: ignore[attr-defined]
+    """The table's row gradients are left in this list, as long as the caller, or another one, holds it."""
+    to = waiting(table)
+    left = None if to is None else to()
+    if left is None:
+        left = Left()
+        table.touched = Waiting(left)  # type: ignore[attr-defined]
+    return left
+
+
+def waiting(table: Tensor) -> Waiting | None:
+    """Whether somebody waits for the table's pieces, and where."""
+    to = getattr(table, "touched", None)
+    return to if isinstance(to, Waiting) and to() is not None else None
 
 
 def keep_half(table: Tensor) -> None:
@@ -61,9 +93,15 @@ def keep_half(table: Tensor) -> None:
     table.half_copy = Half(table.detach().to(torch.bfloat16), seen)  # type: ignore[attr-defined]
 
 
+def kept_half(table: Tensor) -> Half | None:
+    """The copy beside the table."""
+    half = getattr(table, "half_copy", None)
+    return half if isinstance(half, Half) else None
+
+
 def half_of(table: Tensor, dtype: torch.dtype) -> Tensor:
     """The table to take rows for products in `dtype` from: its copy if there is one, else itself."""
-    half: Half | None = getattr(table, "half_copy", None)
+    half = kept_half(table)
     if half is not None and half.copy.dtype == dtype:
         return half.fresh(table)
     return table.detach() if table.stride(-1) == 1 else table.detach().contiguous()  # kernels read rows as they lie
@@ -71,19 +109,16 @@ def half_of(table: Tensor, dtype: torch.dtype) -> Tensor:
 
 def fresh_half(table: Tensor) -> None:
     """Renew the copy now; a CUDA graph that reads it does not ask whether it is old."""
-    half: Half | None = getattr(table, "half_copy", None)
+    half = kept_half(table)
     if half is not None:
         half.fresh(table)
 
 
-def waiting(table: Tensor) -> list[Piece] | None:
-    return getattr(table, "touched", None)
-
-
-def returned(piece: Piece, like: Tensor, sparse: bool, to: list[Piece] | None) -> Tensor | None:
+def returned(piece: Piece, like: Tensor, sparse: bool, to: Waiting | None) -> Tensor | None:
     """The gradient that autograd gets for the table `like`; None where a row optimizer waits for the piece."""
-    if to is not None:
-        to.append(piece)
+    left = None if to is None else to()
+    if left is not None:
+        left.append(piece)
         return None
     if piece.distinct and len(piece.values) == len(like) and not sparse:
         return piece.values.to(like.dtype)  # every row, in order

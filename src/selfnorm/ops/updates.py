@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from selfnorm.ops.rows import NOWHERE, Half, Piece, merged
+from selfnorm.ops.rows import NOWHERE, Piece, kept_half, merged
 
 SGD, ADAGRAD, ADAM = range(3)
 COUNTED = 12000  # ids up to which counting who comes before whom is faster than torch.sort
@@ -128,7 +128,7 @@ class FusedRows:
     def update(self, table: Tensor, moments: list[Tensor], rule: Rule, scalars: Scalars) -> None:
         from selfnorm.ops.row_kernels import update
 
-        half: Half | None = getattr(table, "half_copy", None)
+        half = kept_half(table)
         first, second, last = [*moments, table, table, table][:3]
         update[self._grid](
             table,

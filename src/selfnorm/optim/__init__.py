@@ -87,9 +87,16 @@ def _on_gpu(parameters: list[nn.Parameter]) -> bool:
     return any(each.device.type == "cuda" for each in parameters)
 
 
-def _here(tensor: Tensor) -> Tensor:
-    """What this process has of a tensor that is spread over several."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+def _gradients(part: Any) -> list[Tensor]:
+    """What this process has of each parameter's gradient; of a sparse one the values, each row once."""
+    found = []
+    for parameter in (each for group in part.param_groups for each in group["params"] if each.grad is not None):
+        if parameter.grad.layout == torch.sparse_coo:
+            parameter.grad = parameter.grad.coalesce()
+            found.append(parameter.grad.values())
+        else:
+            found.append(parameter.grad.to_local() if hasattr(parameter.grad, "to_local") else parameter.grad)
+    return found
 
 
 def _is_part(parameter: Tensor) -> bool:
@@ -97,14 +104,16 @@ def _is_part(parameter: Tensor) -> bool:
 
 
 class Optimizer:
-    """A torch optimizer for the dense parameters, and its row-sparse sibling for the tables; they share their rate."""
+    """A torch optimizer for the dense parameters, and its row-sparse sibling for the tables; they share a schedule."""
 
     def __init__(self, *parts: Any, total: Callable[[Tensor], Tensor] = lambda mine: mine) -> None:
         self.parts, self.total = parts, total  # of what each process has a part of: its sum over all
         self.parameters = [each for part in parts for group in part.param_groups for each in group["params"]]
         self.device = self.parameters[0].device
-        self.lr = self.rate = float(parts[0].param_groups[0]["lr"])  # the recipe's; schedules give shares of it
-        self.rates = torch.full((), self.lr, device=self.device)  # the same on the device
+        self.lrs = [[float(group["lr"]) for group in part.param_groups] for part in parts]  # schedules give shares
+        self.rate = self.lrs[0][0]  # the first, to be reported
+        float32 = {"dtype": torch.float32, "device": self.device}
+        self.rates = {lr: torch.full((), lr, **float32) for lrs in self.lrs for lr in lrs}  # on the device
 
     @property
     def never_waits(self) -> bool:
@@ -119,13 +128,14 @@ class Optimizer:
             part.zero_grad()
 
     def set_rate(self, scale: float) -> None:
-        """Steps from now on are made at `scale` times the recipe's learning rate."""
-        self.rate = self.lr * scale
-        self.rates.fill_(self.rate)
-        for part in self.parts:
-            shared = isinstance(part, OwnOptimizer) or (part.defaults.get("fused") and self.rates.device.type != "cpu")
-            for group in part.param_groups:
-                group["lr"] = self.rates if shared else self.rate
+        """Steps from now on are made at `scale` times the learning rate that each group had at first."""
+        self.rate = self.lrs[0][0] * scale
+        for lr, rate in self.rates.items():
+            rate.fill_(lr * scale)
+        for part, lrs in zip(self.parts, self.lrs):
+            shared = isinstance(part, OwnOptimizer) or (part.defaults.get("fused") and self.device.type != "cpu")
+            for group, lr in zip(part.param_groups, lrs):
+                group["lr"] = self.rates[lr] if shared else lr * scale
 
     def step(self, loss: Tensor, clip: float | None = None) -> tuple[Tensor, Tensor]:
         """One update; returns the gradient's norm, and whether all was finite."""
@@ -139,10 +149,8 @@ class Optimizer:
                 part.grad_scale, part.found_inf = 1 / shrink, 1.0 - finite.float()
                 part.step()
             elif bool(finite):
-                for group in part.param_groups:
-                    for parameter in group["params"]:
-                        if parameter.grad is not None:
-                            _here(parameter.grad).mul_(shrink)
+                for grad in _gradients(part):
+                    grad.mul_(shrink)
                 part.step()
         for parameter in self.parameters:
             parameter.grad = None
@@ -156,16 +164,15 @@ class Optimizer:
 
     def norm(self) -> Tensor:
         """The norm of all gradients together, the rows of a table merged first."""
-        whole: list[Tensor] = [torch.zeros((), device=self.device)]
+        whole: list[Tensor] = [torch.zeros((), dtype=torch.float32, device=self.device)]
         apart: list[Tensor] = []  # of what other processes have other parts of
         for part in self.parts:
             squares = apart if any(map(_is_part, part.param_groups[0]["params"])) else whole
             if isinstance(part, OwnOptimizer):
                 squares.append(part.square())
                 continue
-            grads = [each.grad for group in part.param_groups for each in group["params"] if each.grad is not None]
-            if grads:
-                norms = torch._foreach_norm([_here(grad) for grad in grads], dtype=torch.float32)
+            if grads := _gradients(part):
+                norms = torch._foreach_norm(grads, dtype=torch.float32)
                 squares.append(torch.stack(norms).square().sum())
         if apart:
             whole.append(self.total(torch.stack(apart).sum()))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from selfnorm.ops import ADAM, Rule, Scalars, move_halves
-from selfnorm.optim.own import OwnOptimizer, check
+from selfnorm.optim.own import OwnOptimizer
 
 ALIGNED = 64  # numbers: matrix products want weights to begin at round places
 
@@ -31,10 +31,8 @@ class HalfAdam(OwnOptimizer):
         beta2: float = 0.999,
         eps: float = 1e-8,
     ) -> None:
-        check(lr, eps, beta1, beta2)
-        self.rule = Rule(ADAM, eps, beta1, beta2)
         parameters, self.halves = zip(*pairs)
-        super().__init__(parameters, lr)
+        super().__init__(parameters, Rule(ADAM, eps, beta1, beta2), lr)
         sizes = [-(-each.numel() // ALIGNED) * ALIGNED for each in parameters]
         self.places = [0, *accumulate(sizes)]
         like, half = parameters[0].detach(), self.halves[0].detach()
@@ -79,9 +77,10 @@ class HalfAdam(OwnOptimizer):
 
     def move(self, shrink: Tensor, finite: Tensor) -> None:
         self.steps.add_(finite)
-        scalars = Scalars(self._number(self.param_groups[0]["lr"]), self.steps, shrink, finite)
+        (group,) = self.param_groups
+        scalars = Scalars(self._number(group["lr"]), self.steps, shrink, finite)
         flat = self.weights, self.copies, *self.moments, self.gathered()
-        move_halves(*flat, self.rule, scalars)
+        move_halves(*flat, self.rule_of(group), scalars)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         super().zero_grad(set_to_none)

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from selfnorm.ops import ADAGRAD, ADAM, Rule
+
 
 def check(lr: float, eps: float = 0.0, beta1: float = 0.0, beta2: float = 0.0) -> None:
     """What every optimizer asks of its numbers; PyTorch would say it without their names."""
@@ -20,9 +22,23 @@ def check(lr: float, eps: float = 0.0, beta1: float = 0.0, beta2: float = 0.0) -
 class OwnOptimizer(torch.optim.Optimizer):
     """`square` and then `step` by gradients that are not in `.grad`; the state's tensors are there from the start."""
 
-    def __init__(self, parameters: Any, lr: float) -> None:
+    _step_supports_amp_scaling = True  # it does not: but so a GradScaler comes to `step`, which can say it
+
+    def __init__(self, parameters: Any, rule: Rule, lr: float) -> None:
+        self.rule = rule  # its numbers stand in each group, by PyTorch's names
         self.numbers: dict[float, Tensor] = {}  # learning rates and the like, on the device
-        super().__init__(parameters, {"lr": lr})
+        super().__init__(parameters, {"lr": lr, **_named(rule)})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        rule = self.rule_of(group)
+        check(group["lr"], rule.eps, rule.beta1, rule.beta2)
+
+    def rule_of(self, group: dict[str, Any]) -> Rule:
+        """How the parameters of a group move."""
+        beta1, beta2 = group.get("betas", (0.0, 0.0))
+        return Rule(self.rule.kind, group.get("eps", 0.0), beta1, beta2)
 
     @property
     def given(self) -> list[Tensor]:
@@ -41,6 +57,7 @@ class OwnOptimizer(torch.optim.Optimizer):
     def step(
         self, closure: Callable[[], Any] | None = None, *, shrink: Tensor | None = None, finite: Tensor | None = None
     ) -> Any:
+        self._check_scaler()
         value = None
         if closure is not None:
             with torch.enable_grad():
@@ -48,6 +65,15 @@ class OwnOptimizer(torch.optim.Optimizer):
         self.move(*(self._number(1.0) if each is None else each.float() for each in (shrink, finite)))
         self.zero_grad()
         return value
+
+    def _check_scaler(self) -> None:
+        """A GradScaler must count a step that it skips, and has no way to hear of one from here."""
+        scaled = [vars(self).pop(name) for name in ("grad_scale", "found_inf") if name in vars(self)]
+        if scaled:
+            raise ValueError(
+                f"a GradScaler cannot find the gradients of {type(self).__name__}, which are not in .grad; train "
+                "without one in bfloat16 or float32, or take torch.optim.SparseAdam for a table, Adam for the rest"
+            )
 
     def settle(self) -> None:
         """What waits to be done is done: before parameters are used for more than training, or kept."""
@@ -59,22 +85,51 @@ class OwnOptimizer(torch.optim.Optimizer):
         if value not in self.numbers:
             self.numbers = {
                 **dict(list(self.numbers.items())[-7:]),
-                value: torch.full((), value, device=self.given[0].device),
+                value: torch.full((), value, dtype=torch.float32, device=self.given[0].device),
             }
         return self.numbers[value]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Into the tensors that are there: float32, on the parameter's device, and maybe known to a CUDA graph."""
         kept = [self.state[each] for each in self.given]
-        super().load_state_dict(state_dict)
         numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
+        given = [state_dict["state"].get(number, {}) for number in numbers]
+        for parameter, mine, new in zip(self.given, kept, given):
+            self._check_fit(parameter, mine, new)
+        super().load_state_dict(state_dict)
         for value in (value for mine in kept for value in mine.values()):  # some may be shared
             value.zero_()
-        for parameter, mine, number in zip(self.given, kept, numbers):
-            self.fill(mine, state_dict["state"].get(number, {}))
+        for parameter, mine, new in zip(self.given, kept, given):
+            self.fill(mine, new)
             self.state[parameter] = mine
+
+    def _check_fit(self, parameter: Tensor, mine: dict[str, Tensor], new: dict[str, Any]) -> None:
+        for name, value in new.items():
+            if name not in mine:
+                raise ValueError(
+                    f"the state to load has {name!r}, which {type(self).__name__} does not keep; "
+                    "load the state of an optimizer of the same kind"
+                )
+            found, wanted = tuple(torch.as_tensor(value).shape), tuple(mine[name].shape)
+            if found != wanted:
+                raise ValueError(
+                    f"the state to load has {name!r} of shape {found}, a parameter of shape {tuple(parameter.shape)} "
+                    f"needs {wanted}; load the state of an optimizer for the same parameters"
+                )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:  # a state may be older than their place there
+            for name, value in _named(self.rule).items():
+                group.setdefault(name, value)
 
     def fill(self, mine: dict[str, Tensor], given: dict[str, Any]) -> None:
         """The state of one parameter."""
         for name, value in given.items():
             mine[name].copy_(torch.as_tensor(value))
+
+
+def _named(rule: Rule) -> dict[str, Any]:
+    """The numbers of a rule as PyTorch's optimizers name them."""
+    eps = {"eps": rule.eps} if rule.kind in (ADAGRAD, ADAM) else {}
+    return {"betas": (rule.beta1, rule.beta2), **eps} if rule.kind == ADAM else eps

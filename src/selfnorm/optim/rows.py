@@ -5,15 +5,16 @@
     optimizer.step()
 
 From the moment a table is given to one of them its row gradients are left here and `.grad` stays None, also for other
-optimizers and after `torch.autograd.grad` (`zero_grad` drops them). On a GPU nothing waits for the host. Moments are
-float32; so should the table be (`half` keeps a bfloat16 copy for matrix products). Before a table is used for more than
-training, `RowAdam.settle()` lets all of its rows catch up.
+optimizers and after `torch.autograd.grad` (`zero_grad` drops them), until the optimizer is gone. On a GPU nothing waits
+for the host. Moments are float32; so should the table be (`half` keeps a bfloat16 copy for matrix products). Before a
+table is used for more than training, `RowAdam.settle()` lets all of its rows catch up.
 """
 
 from collections.abc import Iterable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from selfnorm.ops import (
@@ -21,6 +22,7 @@ from selfnorm.ops import (
     ADAM,
     MOST,
     SGD,
+    Piece,
     Rule,
     Scalars,
     catch_up,
@@ -30,7 +32,8 @@ from selfnorm.ops import (
     stretches,
     touched_rows,
 )
-from selfnorm.optim.own import OwnOptimizer, check
+from selfnorm.ops.rows import Exchanged, kept_half
+from selfnorm.optim.own import OwnOptimizer
 
 
 class RowOptimizer(OwnOptimizer):
@@ -39,41 +42,37 @@ class RowOptimizer(OwnOptimizer):
     moments: tuple[str, ...] = ()
 
     def __init__(self, tables: Iterable[Tensor], rule: Rule, lr: float, half: bool = False) -> None:
-        check(lr, rule.eps, rule.beta1, rule.beta2)
-        self.rule, self.half = rule, half
+        self.half = half
+        self.left: dict[Tensor, list[Piece]] = {}  # what the backward pass leaves at each table
         self.found: tuple[list[int], list[tuple[Tensor, Any]]] | None = None  # pieces, tables and their touched rows
-        super().__init__(tables, lr)
+        super().__init__(tables, rule, lr)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
         for table in self.param_groups[-1]["params"]:
-            if not table.is_contiguous():
-                raise ValueError(
-                    f"a table of shape {tuple(table.shape)} is not contiguous; give a row optimizer its copy"
-                )
-            self._wait_for(table)
+            _check_table(table)
+            self.left[table] = self._wait_for(table)
+            float32 = {"dtype": torch.float32, "device": table.device}
             self.state[table] = {name: torch.zeros_like(table, dtype=torch.float32) for name in self.moments}
-            self.state[table]["step"] = torch.zeros((), device=table.device)
+            self.state[table]["step"] = torch.zeros((), **float32)
             if self.rule.kind == ADAM:  # the step that each stretch of a row is at
                 parts = stretches(table[0].numel())
-                self.state[table]["last"] = torch.zeros(len(table), parts, device=table.device)
+                self.state[table]["last"] = torch.zeros(len(table), parts, **float32)
 
-    def _wait_for(self, table: Tensor) -> None:
-        expect(table).clear()  # what another optimizer left is not ours
-        if self.half and table.ndim > 1 and not hasattr(table, "half_copy"):
+    def _wait_for(self, table: Tensor) -> list[Piece]:
+        left = expect(table)
+        left.clear()  # what another optimizer left is not ours
+        if self.half and table.ndim > 1 and kept_half(table) is None:
             keep_half(table)
+        return left
 
     def touched(self) -> list[tuple[Tensor, Any]]:
         """Every table that has gradients, with its touched rows."""
-        left = [(table, expect(table)) for table in self.given]
+        left = [(table, self.left[table]) for table in self.given]
         counts = [len(pieces) for _, pieces in left]
         if self.found is None or self.found[0] != counts:
-            for table, _ in left:
-                if table.grad is not None:
-                    raise ValueError(
-                        f"a table of shape {tuple(table.shape)} has a gradient of its own, which a row optimizer does "
-                        "not read; take its rows with sparse=True everywhere, or give it to another optimizer"
-                    )
+            for table, pieces in left:
+                _check_gradient(table, pieces)
             tables = [(table, list(pieces)) for table, pieces in left if pieces]
             rows = touched_rows([pieces for _, pieces in tables])
             self.found = counts, list(zip([table for table, _ in tables], rows))
@@ -83,7 +82,7 @@ class RowOptimizer(OwnOptimizer):
     def square(self) -> Tensor:
         """The squared norm of all gradients, rows merged first."""
         squares = [rows.square() for _, rows in self.touched()]
-        return torch.stack(squares).sum() if squares else torch.zeros((), device=self.given[0].device)
+        return torch.stack(squares).sum() if squares else torch.zeros_like(self._number(1.0))
 
     def move(self, shrink: Tensor, finite: Tensor) -> None:
         found = {id(table): rows for table, rows in self.touched()}
@@ -91,12 +90,12 @@ class RowOptimizer(OwnOptimizer):
             steps = [self.state[table]["step"] for table in self.given if id(table) in found]
             torch._foreach_add_(steps, [finite] * len(steps))
         for group in self.param_groups:
-            lr = self._number(group["lr"])
+            lr, rule = self._number(group["lr"]), self.rule_of(group)
             for table in group["params"]:
                 if id(table) in found:
                     state = self.state[table]
                     scalars = Scalars(lr, state["step"], shrink, finite)
-                    found[id(table)].update(table, self._moments(table), self.rule, scalars)
+                    found[id(table)].update(table, self._moments(table), rule, scalars)
 
     def _moments(self, table: Tensor) -> list[Tensor]:
         return [value for name, value in self.state[table].items() if name != "step"]
@@ -105,19 +104,19 @@ class RowOptimizer(OwnOptimizer):
     def settle(self) -> None:
         """Let every row catch up with the last step: before a table is used for more than training, or kept."""
         for group in self.param_groups:
-            lr = group["lr"]
+            lr, rule = group["lr"], self.rule_of(group)
             for table in group["params"] if self.rule.kind == ADAM else ():
                 rows = max(1, MOST // table[0].numel())  # at a time: no second table is made
                 for first in range(0, len(table), rows):
                     part = slice(first, first + rows)
-                    catch_up(table, self._moments(table), self.rule, lr, self.state[table]["step"], part)
+                    catch_up(table, self._moments(table), rule, lr, self.state[table]["step"], part)
                 fresh_half(table)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         super().zero_grad(set_to_none)
         self.found = None
-        for table in self.given:
-            expect(table).clear()
+        for pieces in self.left.values():
+            pieces.clear()
 
     def fill(self, mine: dict[str, Tensor], given: dict[str, Any]) -> None:
         super().fill(mine, given)
@@ -129,8 +128,38 @@ class RowOptimizer(OwnOptimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        for table in self.given:  # a copied table knows nothing of who waits for its rows
-            self._wait_for(table)
+        # a copied table knows nothing of who waits for its rows
+        self.left = {table: self._wait_for(table) for table in self.given}
+
+
+def _check_table(table: Tensor) -> None:
+    if not table.ndim or not table.numel():
+        raise ValueError(
+            f"a table of shape {tuple(table.shape)} has no rows, or none with numbers in them; "
+            "give a row optimizer one with at least one row of at least one number"
+        )
+    if not table.is_contiguous():
+        raise ValueError(f"a table of shape {tuple(table.shape)} is not contiguous; give a row optimizer its copy")
+
+
+def _check_gradient(table: Tensor, pieces: list[Piece]) -> None:
+    """All of it is here: that of other processes, too, and nothing in `.grad`."""
+    if not pieces and table.grad is None:
+        return
+    exchanged = bool(pieces) and all(isinstance(each, Exchanged) for each in pieces)
+    ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    if ranks > 1 and not exchanged:
+        raise ValueError(
+            f"a row optimizer has the gradient of one of {ranks} processes for a table of shape {tuple(table.shape)}, "
+            "which would drift apart; under DistributedDataParallel take nn.Embedding(..., sparse=True) as the table "
+            "with torch.optim.SparseAdam, or dense gradients, or train by `selfnorm train --processes`"
+        )
+    if table.grad is not None:
+        raise ValueError(
+            f"a table of shape {tuple(table.shape)} has a gradient of its own, which a row optimizer does not read; "
+            "give the loss sparse=True, take the rows of a tied embedding by selfnorm.ops.take(table, ids, True), "
+            "or give the table to another optimizer"
+        )
 
 
 class RowSGD(RowOptimizer):
