@@ -8,6 +8,7 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
+from spoken import LATTICE
 from trials import call
 
 from selfnorm.bootstrap import bootstrap, compare
@@ -85,6 +86,31 @@ def test_the_worst_come_with_alignments(verb, files):
     ]
     assert "Most errors" not in verb(files / "references", files / "heard.trn", "--worst", 0)[1]
     assert "Most errors" not in verb(files / "references", files / "references")[1]
+
+
+def test_case_counts_unless_it_is_ignored(verb, files):
+    loud = {name: text.upper().split() for name, text in HEARD.items()}
+    write_text(files / "loud", loud)
+    status, out, err = verb(files / "references", files / "loud", "--worst", 1)
+    assert (status, out.split()[1]) == (0, "111.76")
+    wanted = "loud: 13 words differ from the reference only in case; --ignore-case takes them for right\n"
+    assert err.endswith(wanted)
+    assert "ON  THE mat\n  hypothesis  *** THE CAT SAT ON  MAT\n" in out
+    arguments = files / "references", files / "loud", "--ignore-case"
+    assert verb(*arguments) == (0, verb(files / "references", files / "heard.trn")[1], "")
+    quiet = verb(*arguments, "--against", files / "loud", "--oracle", files / "lists.jsonl", "--json")
+    found = json.loads(quiet[1])
+    assert (found["difference"], found["oracle"]["wer"], quiet[2]) == (0, pytest.approx(100 / 17), "")
+
+
+def test_case_is_ignored_in_lattices(verb, files):
+    (files / "one").write_text("u the zebra\n")
+    (files / "u.slf").write_text(
+        LATTICE.format("A", "THE", "b", "C", name="u").replace("=w", "=").replace("zeb", "Zeb")
+    )
+    arguments = files / "one", files / "one", "--oracle", files / "u.slf", "--json"
+    assert json.loads(verb(*arguments)[1])["oracle"]["substitutions"] == 2
+    assert json.loads(verb(*arguments, "--ignore-case")[1])["oracle"]["wer"] == 0
 
 
 def test_json_has_the_keys_that_scripts_rely_on(verb, files):
