@@ -109,7 +109,14 @@ def test_natural_logs_and_no_probability_at_all(write):
     assert unigrams.log_probs[index.vocabulary.id("a")] == pytest.approx(-0.5 * np.log(10))
     assert unigrams.backoffs[index.vocabulary.start] == pytest.approx(-0.5 * np.log(10))
     assert unigrams.log_probs[index.vocabulary.start] == pytest.approx(-99 * np.log(10))
-    assert scores(index, "zebra")[0] == -np.inf
+    assert scores(index, "zebra")[0] == pytest.approx(-99.5)  # behind the back-off of <s>
+
+
+@pytest.mark.parametrize("spelled", ["-inf", "-Infinity", "-1e999", "-1e39"])
+def test_no_probability_and_no_back_off_are_finite(write, spelled):
+    """As SRILM means it: paths through such words can still be compared."""
+    index = build(write(TOY.replace("-0.6\tb\t-0.1", f"{spelled}\tb\t{spelled}")))
+    same(index, build(write(TOY.replace("-0.6\tb\t-0.1", "-99\tb\t-99"))))
 
 
 def test_words_are_not_parted_at_unicode_spaces(write):
@@ -138,7 +145,8 @@ spelled_numbers = st.one_of(
 def test_numbers_are_what_float_says(numbers):
     block = "".join(f"{number} w{row}\n" for row, number in enumerate(numbers)).encode()
     found = Columns(block, 1, False, 0).log_probs()
-    np.testing.assert_array_equal(found, (np.array(list(map(float, numbers))) * np.log(10)).astype(np.float32))
+    wanted = [max(float(number), -99.0) if number == "-inf" else float(number) for number in numbers]
+    np.testing.assert_array_equal(found, (np.array(wanted) * np.log(10)).astype(np.float32))
 
 
 @pytest.mark.parametrize("number", ["-", ".", "-.", "--1", "-1-", "1.2.3", "-1e", "\u0661", "0x1", "-1,5", "1 "])

@@ -1,7 +1,7 @@
 """ARPA files, plain or packed, in large blocks: a file is split into columns, never into lines.
 
 Base 10 ends here: what comes out are natural logs. Numbers may be parted by tabs or blanks, lines end with LF or CRLF,
-back-offs may be missing (they are 0 then). Whatever else is odd is refused with its line.
+back-offs may be missing (they are 0 then), -inf is -99. Whatever else is odd is refused with its line.
 """
 
 import re

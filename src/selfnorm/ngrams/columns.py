@@ -8,6 +8,7 @@ import numpy.typing as npt
 from selfnorm.ngrams.index import Ids, Logs, find, hashed, sort
 
 LN10 = float(np.log(10))
+ZERO = np.float32(-99 * LN10)  # the log of no probability at all, as SRILM writes it: with it paths can be compared
 WIDE = 16  # bytes of a number that are read at once; longer ones go to float()
 DIGITS = 15  # that a double holds exactly
 
@@ -140,8 +141,11 @@ def _misshapen(count: int, order: int, highest: bool) -> str:
 
 
 def _natural(values: Floats) -> Logs:
+    """From base 10; -inf, which some tools write for a probability of 0, becomes -99."""
     with np.errstate(over="ignore"):
-        return (values * LN10).astype(np.float32)
+        logs = (values * LN10).astype(np.float32)
+    logs[logs == -np.inf] = ZERO
+    return logs
 
 
 def shown(text: bytes) -> str:
