@@ -46,7 +46,9 @@ class Row:
 
 
 def wer(
-    references: Annotated[Path, typer.Argument(help="What was said: Kaldi text, .trn, CTM or JSONL; plain or packed.")],
+    references: Annotated[
+        Path, typer.Argument(help="What was said: Kaldi text, .trn, CTM, STM, JSONL; plain or packed.")
+    ],
     hypotheses: Annotated[Path, typer.Argument(help="What was heard, in any of these; of n-best lists, the first.")],
     against: Annotated[
         Path | None, typer.Option(help="Another system's hypotheses, to compare with.", show_default=False)
@@ -83,7 +85,7 @@ def wer(
 
     if by_speaker and speakers is None:
         raise ValueError("--by-speaker needs to know the speakers; give --speakers utt2spk")
-    said = read(references, "reference", ignore_case)
+    said = read(references, ignore_case)
     heard, unheard, unknown = match(said, hypotheses, references, allow_missing, ignore_case)
     other = match(said, against, references, allow_missing, ignore_case)[0] if against else None
     nearest, broken = nearest_of(said, oracle, words, references, allow_missing, ignore_case) if oracle else (None, 0)

@@ -16,10 +16,13 @@ from selfnorm.wer import Errors, count, lower, only_case
 Words = Mapping[str, tuple[str, ...]]  # of each utterance
 
 
-def read(path: Path, what: transcripts.What, fold: bool) -> Words:
-    """The words of each utterance, in lower case where case is to be ignored."""
-    found = transcripts.read(path, what)
-    return {name: lower(words) for name, words in found.items()} if fold else found
+def read(path: Path, fold: bool) -> Words:
+    """The words of each reference, in lower case where case is to be ignored."""
+    return _in_case(transcripts.read(path), fold)
+
+
+def _in_case(words: Words, fold: bool) -> Words:
+    return {name: lower(each) for name, each in words.items()} if fold else words
 
 
 def tell_case(said: Words, heard: Mapping[Path, Words]) -> None:
@@ -32,7 +35,8 @@ def tell_case(said: Words, heard: Mapping[Path, Words]) -> None:
 
 def match(said: Words, hypotheses: Path, references: Path, allow: bool, fold: bool) -> tuple[Words, int, int]:
     """A hypothesis for each reference, how many were missing, and how many had no reference and are left out."""
-    heard = read(hypotheses, "hypothesis", fold)
+    words = transcripts.read(hypotheses, "hypothesis", said, transcripts.ignored(references))
+    heard = _in_case(words, fold)
     unheard = [name for name in said if name not in heard]
     unknown = [name for name in heard if name not in said]
     if len(unheard) == len(said):
