@@ -47,6 +47,11 @@ def test_an_n_best_list_has_both_sides(given_text):
     assert read(path, "hypothesis") == {"a": ("a", "cat"), "b": ()}
 
 
+def test_the_limits_of_a_sentence_are_no_words_of_a_list(given_text):
+    path = given_text('{"utt": "a", "ref": "<s> x </s>", "hyps": [{"text": "<s> x y </s>"}]}\n')
+    assert (read(path), read(path, "hypothesis")) == ({"a": ("x",)}, {"a": ("x", "y")})
+
+
 def test_a_hypothesis_in_jsonl(given_text):
     path = given_text('{"utt": "a", "hyp": "a cat", "ref": "the cat"}\n{"utt": "b", "text": "dog"}\n')
     assert read(path, "hypothesis") == {"a": ("a", "cat"), "b": ("dog",)}

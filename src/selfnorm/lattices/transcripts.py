@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from selfnorm.files import atomic
 from selfnorm.lattices import nist
+from selfnorm.lattices.nbest import said, split
 from selfnorm.lattices.nist import Line, Segment, Transcripts
 from selfnorm.lattices.packed import lines
 
@@ -153,8 +154,9 @@ def _json(line: bytes, what: What) -> tuple[str, list[bytes]]:
     if len(utterance.split()) != 1:
         raise ValueError(f"the name {utterance!r} of an utterance has white space in it; take it out")
     text = _said(entry, what)
+    words = said(text) if "hyps" in entry else split(text)  # a list is read as `nbest` reads it
     try:
-        return utterance, text.encode().split()
+        return utterance, [word.encode() for word in words]
     except UnicodeEncodeError:
         raise ValueError(f"the {what} has half a character (a lone surrogate); mend it") from None
 
