@@ -68,7 +68,8 @@ def estimate_arpa(
     """Write the n-gram model of a text to `to`, packed if it ends in .gz.
 
     `prune` are the largest counts to leave out, from unigrams (0) up; the last holds for all further orders. Words that
-    are not in `vocabulary` become `<unk>`. Arrays beyond `memory` bytes lie in files next to `to` while this runs.
+    are not in `vocabulary` become `<unk>`; where the text itself has `<unk>`, it is counted like any other word. Arrays
+    beyond `memory` bytes lie in files next to `to` while this runs.
     """
     began = time.perf_counter()
     thresholds = pruning(prune, order)
@@ -81,7 +82,7 @@ def estimate_arpa(
         piece = max(1, min(PIECE, memory // (POSITION * threads)))
         counts = count(text, order, scratch, lambda *done: show("count", *done), threads, piece)
         words = [UNKNOWN.encode(), START.encode(), END.encode(), *source.words]
-        outside = None if vocabulary is None else _outside(words, vocabulary)
+        outside = _outside(words, vocabulary)
         model = estimate(counts, thresholds, outside, scratch, lambda *done: show("weigh", *done), threads)
         write(model, words, to, lambda *done: show("write", *done), threads)
     return _summary(to, text, model, outside, time.perf_counter() - began)
@@ -111,9 +112,14 @@ def _folder(to: Path) -> "tempfile.TemporaryDirectory[str]":
         return tempfile.TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent)
 
 
-def _outside(words: list[bytes], vocabulary: Vocabulary) -> npt.NDArray[np.bool_]:
-    outside = np.array([word.decode() not in vocabulary for word in words])
+def _outside(words: list[bytes], vocabulary: Vocabulary | None) -> npt.NDArray[np.bool_] | None:
+    """The words that get no n-grams, `<unk>` as far as the text does not spell it among them; None: all get some."""
+    literal = words[0] in words[SPECIALS:]
+    if vocabulary is None and not literal:
+        return None
+    outside = np.array([vocabulary is not None and word.decode() not in vocabulary for word in words])
     outside[:SPECIALS] = False
+    outside[0] = literal
     return outside
 
 
@@ -125,6 +131,6 @@ def _summary(to: Path, text: Text, model: Model, outside: npt.NDArray[np.bool_] 
         grams=tuple(model.size(n) for n in range(1, model.counts.order + 1)),
         found=tuple(map(len, model.counts.grams)),
         discounts=tuple(model.discounts),
-        outside=0 if outside is None else int(outside.sum()),
+        outside=0 if outside is None else int(outside[SPECIALS:].sum()),
         seconds=seconds,
     )
