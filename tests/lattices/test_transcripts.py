@@ -120,6 +120,16 @@ def test_what_was_written_is_read(tmp_path_factory, said):
     assert read(folder / "text") == read(folder / "trn") == said
 
 
+@pytest.mark.parametrize("name", ["ünï(1)", "a(b", "(x)", "a)b"])
+def test_names_may_have_brackets(name, tmp_path):
+    said = {name: ("x", "(laugh)"), "b(2)": ()}
+    write_trn(tmp_path / "trn", said)
+    assert read(tmp_path / "trn") == said
+    (tmp_path / "trn").write_text("x (a)\ny (laugh)(b)\nz (c)\n")
+    with pytest.raises(ValueError, match=":2: the line does not end with the name of its utterance"):
+        read(tmp_path / "trn")
+
+
 def test_ctm_that_was_written_is_read(tmp_path):
     rows = [Spoken("a", 0.0, 0.25, "the", 0.9), Spoken("a", 0.25, 1.0, "cat"), Spoken("b", 3.5, 0.1, "dog")]
     write_ctm(tmp_path / "ctm", rows)

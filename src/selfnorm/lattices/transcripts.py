@@ -26,7 +26,7 @@ What = Literal["reference", "hypothesis"]
 KEYS: dict[What, tuple[str, ...]] = {"reference": ("ref", "text"), "hypothesis": ("hyp", "text")}
 
 _JSON = re.compile(rb"\s*\{\s*[\"}]")
-_TRN = re.compile(rb"(?:^|.*\s)\(([^()\s]+)\)\s*$")
+_TRN = re.compile(rb"(?:^|.*\s)\(((?:(?!\)\()\S)+)\)\s*$")  # a name may have brackets, but (laugh)(name) is none
 
 
 class Spoken(NamedTuple):
