@@ -123,6 +123,12 @@ def test_a_bad_word_list_is_one_sentence_with_its_line(tmp_path, content, senten
         Vocabulary.load(written(tmp_path, content))
 
 
+def test_a_word_list_that_is_not_there(tmp_path):
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(ValueError, match=f"{path}: there is no such file; give a word list"):
+            Vocabulary.load(path)
+
+
 def test_bytes_that_are_not_utf8_are_placed(tmp_path):
     with pytest.raises(ValueError, match=r"words\.txt:2: byte 4 \(0xff\) is not UTF-8"):
         Vocabulary.load(written(tmp_path, b"ab\nc\xff\n"))

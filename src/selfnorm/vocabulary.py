@@ -94,6 +94,8 @@ class Vocabulary:
 
         `<unk>` and `</s>` are added where they are missing; the order of a given list is kept (see `falling`).
         """
+        if not path.exists() or path.is_dir():
+            raise ValueError(f"{path}: there is no such file; give a word list, with a word on each line")
         entries = list(_entries(path))
         if not entries:
             raise ValueError(f"{path}:1: the file is empty; a vocabulary has one word per line")

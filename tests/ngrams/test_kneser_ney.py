@@ -1,5 +1,6 @@
 """Estimates against lmplz, against the definition, and at the edges."""
 
+import bz2
 import gzip
 import json
 import math
@@ -264,6 +265,21 @@ def test_wrong_texts_are_refused_and_nothing_is_left(text, sentence, tmp_path):
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ValueError, match="no such folder"):
         estimate_arpa(Numbered([TEXT]), tmp_path / "none" / "lm.arpa")
+
+
+@pytest.mark.parametrize(("name", "unpack"), [("lm.arpa.gz", gzip.decompress), ("lm.arpa.bz2", bz2.decompress)])
+def test_the_name_says_how_it_is_packed(name, unpack, tmp_path):
+    for to in (name, "lm.arpa"):
+        estimate_arpa(Numbered([TEXT]), tmp_path / to)
+    assert unpack((tmp_path / name).read_bytes()) == (tmp_path / "lm.arpa").read_bytes()
+
+
+def test_names_that_cannot_be_written(tmp_path):
+    for to, sentence in ((tmp_path, "is a folder; name the file to write, such as"), (Path(), r"\.: is a folder")):
+        with pytest.raises(ValueError, match=sentence):
+            estimate_arpa(Numbered([TEXT]), to)
+    with pytest.raises(ValueError, match=r"lm\.arpa\.xz: a model is not packed as \.xz; let its name end in \.gz"):
+        estimate_arpa(Numbered([TEXT]), tmp_path / "lm.arpa.xz")
 
 
 def test_thresholds_and_sizes_as_given():

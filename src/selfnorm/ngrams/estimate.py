@@ -19,6 +19,7 @@ from selfnorm.vocabulary import END, START, UNKNOWN, Vocabulary
 
 MEMORY = 4 << 30  # bytes of arrays held in memory, by default
 HIGHEST = 32  # order; more is a slip
+OTHER_PACKINGS = (".xz", ".zst", ".zip", ".lzma", ".Z")  # that are not read, either
 POSITION = 200  # bytes that sorting a position takes
 
 Progress = Callable[[str, int, int], None]  # stage ("count", "weigh", "write"), done, of how many
@@ -65,7 +66,7 @@ def estimate_arpa(
     threads: int = 2,
     progress: Progress | None = None,
 ) -> Summary:
-    """Write the n-gram model of a text to `to`, packed if it ends in .gz.
+    """Write the n-gram model of a text to `to`, packed if it ends in .gz or .bz2.
 
     `prune` are the largest counts to leave out, from unigrams (0) up; the last holds for all further orders. Words that
     are not in `vocabulary` become `<unk>`; where the text itself has `<unk>`, it is counted like any other word. Arrays
@@ -106,6 +107,10 @@ def pruning(thresholds: Sequence[int], order: int) -> list[int]:
 
 
 def _folder(to: Path) -> "tempfile.TemporaryDirectory[str]":
+    if to.is_dir():
+        raise ValueError(f"{to}: is a folder; name the file to write, such as {to / 'lm.arpa'}")
+    if to.suffix in OTHER_PACKINGS:
+        raise ValueError(f"{to}: a model is not packed as {to.suffix}; let its name end in .gz, .bz2 or .arpa")
     with naming(to, to.parent):
         if not to.parent.is_dir():
             raise ValueError(f"{to.parent}: there is no such folder to write {to.name} to; make it first")
