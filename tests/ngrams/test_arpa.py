@@ -219,6 +219,7 @@ BAD = {
     "word": (TOY.replace("<s> a b", "<s> a c"), 20, "the word 'c' is not among the unigrams"),
     "duplicate": (TOY.replace("b b\t0", "a b\t0"), 17, "this n-gram was there before"),
     "duplicate word": (TOY.replace("\tb\t-0.1", "\ta\t-0.1"), 11, "the word 'a' was there before"),
+    "</S>": (TOY.replace("</s>", "</S>"), 6, "no </s> among the unigrams"),
     "</s>": (TOY.replace("</s>", "<e>"), 6, "no </s> among the unigrams"),
     "<s>": (TOY.replace("<s>", "<b>"), 6, "no <s> among the unigrams"),
     "encoding": (TOY.encode().replace(b"-0.5\ta\t", b"-0.5\t\xe4\t"), 10, "is not UTF-8"),
