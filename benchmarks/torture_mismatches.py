@@ -162,7 +162,7 @@ def cases(place: Place) -> dict[str, Callable[[Path], None]]:
     }
     for change in ("longer", "shorter", "turned"):
         made[f"a vocabulary that is {change}"] = partial(_vocabulary, place, change)
-    for old, new in (("<unk>", "<UNK>"), ("</s>", "<eos>"), ("<s>", "<bos>")):
+    for old, new in (("</s>", "</S>"), ("</s>", "<eos>"), ("<s>", "<bos>")):
         made[f"an ARPA file with {new}"] = partial(_mark, old, new)
     for form in ("text", "trn", "jsonl"):
         made[f"an utterance twice, {form}"] = partial(_twice, form)

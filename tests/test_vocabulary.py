@@ -94,6 +94,22 @@ def test_kaldi_ids_are_not_counts(tmp_path):
     assert vocabulary.counts is None
 
 
+@pytest.mark.parametrize("lines", ["<eps> 0\na 1\nb 3\n#0 9", "#0 7\n<eps> 0\na 2\nb 1", "a 5\n#0 6\nb 2\n<eps> 0"])
+def test_kaldi_ids_may_have_gaps_and_any_order(tmp_path, lines):
+    """As the reader of lattices takes them."""
+    vocabulary = Vocabulary.load(written(tmp_path, lines + "\n"))
+    assert vocabulary.words == ["a", "b", "<unk>", "</s>"]
+    assert sorted(vocabulary.dropped) == ["#0", "<eps>"]
+    assert vocabulary.counts is None
+
+
+@pytest.mark.parametrize("lines", ["the 9\na 4\n<eps> 0", "a 3\n<eps> 0\nb 3", "a 3\n<eps> 1\nb 7"])
+def test_counts_stay_counts_beside_a_word_eps(tmp_path, lines):
+    vocabulary = Vocabulary.load(written(tmp_path, lines + "\n"))
+    assert "<eps>" in vocabulary
+    assert vocabulary.counts is not None
+
+
 def test_fairseq_counts_are_counts(tmp_path):
     vocabulary = Vocabulary.load(written(tmp_path, "the 90\na 30\nb 30\n"))
     assert vocabulary.words == ["the", "a", "b", "<unk>", "</s>"]
@@ -112,8 +128,7 @@ BAD = {
     "a\nb 4\n": r":2: 'b 4' has 2 columns",
     "a 1 2\n": r":1: 'a 1 2' has 3 columns",
     "a\n\nb\n": r":2: an empty line",
-    "<eps> 0\na 1\nb 3\n": r":3: the word 'b' has id 3 where 2 is due",
-    "<eps> 0\na 2\nb 1\n": r":2: the word 'a' has id 2 where 1 is due",
+    "<eps> 0\na 1\nb 3\nc 1\n": r":4: the word 'c' has id 1, as 'a' on line 2 has; give each word",
 }
 
 
@@ -121,6 +136,12 @@ BAD = {
 def test_a_bad_word_list_is_one_sentence_with_its_line(tmp_path, content, sentence):
     with pytest.raises(ValueError, match=rf"words\.txt{sentence}"):
         Vocabulary.load(written(tmp_path, content))
+
+
+def test_a_word_list_that_is_not_there(tmp_path):
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(ValueError, match=f"{path}: there is no such file; give a word list"):
+            Vocabulary.load(path)
 
 
 def test_bytes_that_are_not_utf8_are_placed(tmp_path):

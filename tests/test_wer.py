@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfnorm import wer
-from selfnorm.wer import Errors, align, count, counted
+from selfnorm.wer import Errors, align, count, counted, lower, only_case
 
 TEXTS = st.lists(st.sampled_from("abcd"), max_size=9)
 
@@ -150,3 +150,9 @@ def test_long_texts_take_a_byte_for_each_pair_of_words():
 def test_texts_too_long_to_align_are_refused():
     with pytest.raises(ValueError, match="cut them into utterances"):
         align(["a"] * 40_000, ["b"] * 40_000)
+
+
+def test_words_that_differ_only_in_case():
+    assert only_case(["The", "cat", "ÉTÉ", "x"], ["the", "Cat", "été", "y", "X"]) == 4
+    assert only_case(["a", "A"], ["a", "b"]) == only_case([], ["a", "A"]) == only_case(["a"], ["a"]) == 0
+    assert lower(["Straße", "ΟΔΟΣ"]) == ("straße", "οδος")

@@ -92,8 +92,11 @@ class Vocabulary:
     def load(cls, path: Path) -> Self:
         """Read a vocab.txt or a word list: one word per line, Kaldi's words.txt or fairseq's dict.txt.
 
+        Kaldi's ids may have gaps and any order; `<eps>` and `#0`, `#1`, ... are no words there.
         `<unk>` and `</s>` are added where they are missing; the order of a given list is kept (see `falling`).
         """
+        if not path.exists() or path.is_dir():
+            raise ValueError(f"{path}: there is no such file; give a word list, with a word on each line")
         entries = list(_entries(path))
         if not entries:
             raise ValueError(f"{path}:1: the file is empty; a vocabulary has one word per line")
@@ -207,14 +210,25 @@ def _number(field: bytes, path: Path, line: int) -> int:
 
 
 def _is_kaldi(entries: list[_Entry], path: Path) -> bool:
-    """Kaldi's numbers are ids, 0 1 2 ... in order; fairseq's and ours are counts."""
+    """Kaldi's numbers are ids: 0 1 2 ..., or each once and `<eps>` 0, in any order; fairseq's and ours are counts."""
     numbers = [entry.number for entry in entries]
     if numbers == list(range(len(entries))):
         return True
-    if entries[0][:2] != ("<eps>", 0):
+    silent = next((entry for entry in entries if entry[:2] == ("<eps>", 0)), None)
+    if silent is None or _falls(entries):  # a list of counts may end with an <eps> that was never seen
         return False
-    id, entry = next((id, entry) for id, entry in enumerate(entries) if entry.number != id)
-    raise ValueError(
-        f"{path}:{entry.line}: the word {entry.word!r} has id {entry.number} where {id} is due; "
-        "sort a Kaldi words.txt by its ids, without gaps"
-    )
+    first: dict[int | None, _Entry] = {}
+    for entry in entries:
+        if (other := first.setdefault(entry.number, entry)) is not entry:
+            if silent is not entries[0]:
+                return False
+            raise ValueError(
+                f"{path}:{entry.line}: the word {entry.word!r} has id {entry.number}, as {other.word!r} on line "
+                f"{other.line} has; give each word of a Kaldi words.txt its own"
+            )
+    return True
+
+
+def _falls(entries: list[_Entry]) -> bool:
+    numbers = [entry.number or 0 for entry in entries]
+    return numbers == sorted(numbers, reverse=True)

@@ -6,7 +6,8 @@ own choice, so substitutions, deletions and insertions equal its counts one by o
 possible (Levenshtein's, jiwer's) unless the two texts have next to nothing in common: there, sclite takes six errors
 around two right words (weight 18) for better than five substitutions (weight 20), and so do we.
 
-Words are equal or they are not: case and spelling are the caller's to settle (sclite folds case unless told not to).
+Words are equal or they are not: case and spelling are the caller's to settle (sclite folds case unless told not to,
+as `lower` does).
 """
 
 from collections.abc import Iterable, Sequence
@@ -86,6 +87,24 @@ def counted(pairs: Iterable[Pair]) -> Errors:
         elif word != heard:
             substitutions += 1
     return _errors(substitutions, deletions, insertions, words)
+
+
+def lower(words: Iterable[str]) -> tuple[str, ...]:
+    """Words without their case."""
+    return tuple(map(str.lower, words))
+
+
+def only_case(reference: Sequence[str], hypothesis: Sequence[str]) -> int:
+    """How many words would be right if case were ignored, and differ in case."""
+    words = {*reference, *hypothesis}
+    if len(set(lower(words))) == len(words):  # mostly so, and at once
+        return 0
+    said, heard = iter(reference), iter(hypothesis)
+    number = 0
+    for word, other in align(lower(reference), lower(hypothesis)):
+        spelled = (word is not None and next(said), other is not None and next(heard))
+        number += word == other and spelled[0] != spelled[1]
+    return number
 
 
 def align(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Pair]:

@@ -7,7 +7,9 @@ from functools import partial
 from io import StringIO
 
 import pytest
+import sclite
 from rich.console import Console
+from spoken import LATTICE
 from trials import call
 
 from selfnorm.bootstrap import bootstrap, compare
@@ -85,6 +87,72 @@ def test_the_worst_come_with_alignments(verb, files):
     ]
     assert "Most errors" not in verb(files / "references", files / "heard.trn", "--worst", 0)[1]
     assert "Most errors" not in verb(files / "references", files / "references")[1]
+
+
+def test_case_counts_unless_it_is_ignored(verb, files):
+    loud = {name: text.upper().split() for name, text in HEARD.items()}
+    write_text(files / "loud", loud)
+    status, out, err = verb(files / "references", files / "loud", "--worst", 1)
+    assert (status, out.split()[1]) == (0, "111.76")
+    wanted = "loud: 13 words differ from the reference only in case; --ignore-case takes them for right\n"
+    assert err.endswith(wanted)
+    assert "ON  THE mat\n  hypothesis  *** THE CAT SAT ON  MAT\n" in out
+    arguments = files / "references", files / "loud", "--ignore-case"
+    assert verb(*arguments) == (0, verb(files / "references", files / "heard.trn")[1], "")
+    quiet = verb(*arguments, "--against", files / "loud", "--oracle", files / "lists.jsonl", "--json")
+    found = json.loads(quiet[1])
+    assert (found["difference"], found["oracle"]["wer"], quiet[2]) == (0, pytest.approx(100 / 17), "")
+
+
+def test_case_is_ignored_in_lattices(verb, files):
+    (files / "one").write_text("u the zebra\n")
+    (files / "u.slf").write_text(
+        LATTICE.format("A", "THE", "b", "C", name="u").replace("=w", "=").replace("zeb", "Zeb")
+    )
+    arguments = files / "one", files / "one", "--oracle", files / "u.slf", "--json"
+    assert json.loads(verb(*arguments)[1])["oracle"]["substitutions"] == 2
+    assert json.loads(verb(*arguments, "--ignore-case")[1])["oracle"]["wer"] == 0
+
+
+STM = """\
+c1 A s1 0.0 2.0 <o,f0> hello there world
+c1 A s1 2.0 4.0 <o,f0> ignore_time_segment_in_scoring
+c1 A s1 4.0 6.0 <o,f0> good bye
+c1 B s2 0.0 4.0 <o,f1> yes of course
+c2 A s1 0.0 4.0 <o,f1> so they say
+"""
+CTM = """\
+c1 A 0.1 0.3 hello
+c1 A 0.5 0.3 their
+c1 A 1.0 0.3 world
+c1 A 2.1 0.3 junk
+c1 A 4.5 0.3 good
+c1 A 6.5 0.3 outside
+c1 B 0.5 0.3 yes
+c1 B 1.0 0.3 of
+c1 B 1.5 0.3 coarse
+c2 A 0.5 0.3 so
+c2 A 1.5 0.3 they
+"""
+
+
+def test_stm_against_ctm(verb, files):
+    (files / "r.stm").write_text(STM)
+    (files / "h.ctm").write_text(CTM)
+    found = json.loads(verb(files / "r.stm", files / "h.ctm", "--json")[1])
+    counts = [found[name] for name in ("words", "substitutions", "deletions", "insertions")]
+    assert counts == [11, 3, 1, 0]
+    if (program := sclite.found()) is not None:
+        command = [program, "-r", files / "r.stm", "stm", "-h", files / "h.ctm", "ctm", "-o", "pra", "stdout"]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        theirs = [map(int, line.split()[-4:]) for line in said.splitlines() if line.startswith("Scores:")]
+        assert [sum(column) for column in zip(*theirs)] == [7, *counts[1:]]
+
+
+def test_a_silent_channel_is_missing_under_its_own_name(verb, files):
+    (files / "r.stm").write_text(STM)
+    (files / "h.ctm").write_text("".join(line for line in CTM.splitlines(True) if " B " not in line))
+    assert "are missing: c1_B; add them" in verb(files / "r.stm", files / "h.ctm")[2]
 
 
 def test_json_has_the_keys_that_scripts_rely_on(verb, files):

@@ -92,6 +92,45 @@ def test_words_on_nodes_are_those_of_the_arcs_that_lead_there(tmp_path):
     assert found.pronunciation.tolist() == [0, 0, 0, 0, -0.5]
 
 
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("abc.mfc", "abc.mfc"),
+        ("/home/me/mfc/abc.mfc", "abc"),
+        ('"/my files/abc.plp"', "abc"),
+        ("*/sw02001.A_1.wav", "sw02001.A_1"),
+        ("mfc/sw02001.A_1", "sw02001.A_1"),
+        ("mfc\\057abc.mfc", "mfc/abc.mfc"),
+        ("mfc/", "toy"),
+    ],
+)
+def test_the_path_of_its_speech_names_an_utterance(tmp_path, said, name):
+    found = lattice(tmp_path, ON_ARCS.replace("UTTERANCE=toy", f"UTTERANCE={said}"))
+    assert found.utterance == name
+    htk.write(found, tmp_path / "again.slf")
+    assert htk.read(tmp_path / "again.slf").utterance == name
+
+
+def test_a_name_with_blanks_is_refused(tmp_path):
+    for text, name in (('UTTERANCE="a b"', "toy.slf"), ("UTTERANCE=a\\011b", "toy.slf"), ("", "a b.slf")):
+        with pytest.raises(ValueError, match=r"\.slf: the name 'a(\\t| )b' of the utterance has blanks in it; give it"):
+            lattice(tmp_path, ON_ARCS.replace("UTTERANCE=toy", text), name)
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("sw02001.A_1", "sw02001.A_1"),
+        ("sw02001.A_2.lat.gz", "sw02001.A_2"),
+        ("a.b.SLF.bz2", "a.b"),
+        ("a.htk", "a"),
+        (".lat", ".lat"),
+    ],
+)
+def test_only_known_suffixes_are_cut_from_the_name_of_a_file(file, name):
+    assert htk.named_by(Path(file)) == name
+
+
 def test_a_word_on_the_first_node_gets_an_arc_of_its_own(tmp_path):
     found = lattice(tmp_path, "N=2 L=1\nI=0 t=0.5 W=a\nI=1 t=1 W=b\nJ=0 S=0 E=1 a=-2")
     assert (found.words, found.acoustic.tolist(), found.times.tolist()) == (("a", "b"), [0.0, -2.0], [0.5, 0.5, 1.0])
@@ -294,6 +333,7 @@ def test_a_column_that_the_format_cannot_hold_is_refused(tmp_path, name):
 
 
 TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
+NAME = st.text(st.characters(codec="utf-8", exclude_characters=" \t\r\n\v\f"), min_size=1, max_size=6)
 FLOAT = st.floats(-1e6, 1e6).map(lambda value: value + 0.0)
 
 
@@ -307,7 +347,7 @@ def lattices(draw):
     some = [draw(st.lists(FLOAT, min_size=len(arcs), max_size=len(arcs))) for _ in range(3)]
     words = draw(st.lists(st.sampled_from(["", END]) | TEXT, min_size=len(arcs), max_size=len(arcs)))
     return assemble(
-        draw(TEXT),
+        draw(NAME),
         nodes=nodes,
         start=0,
         end=nodes - 1,

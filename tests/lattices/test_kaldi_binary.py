@@ -183,6 +183,8 @@ def test_a_bad_name_is_said_once(tmp_path):
     assert (good.utterance, last.utterance) == ("good", "last")
     assert broken.utterance == "lat.1"
     assert "is no name of an utterance" in broken.sentence
+    good, broken, *_ = read(tmp_path, b"good " + LATTICE + b"x" * 255 + b" " + LATTICE + b"last " + LATTICE)
+    assert "is no name of an utterance, which has up to 254 bytes; shorten it" in broken.sentence
 
 
 def test_ids_without_words_txt_ask_for_it(tmp_path):

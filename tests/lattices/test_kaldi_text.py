@@ -154,6 +154,14 @@ def test_a_bad_utterance_is_named_and_the_next_one_is_read(tmp_path, text):
     assert good.utterance == "good"
 
 
+def test_a_name_that_is_too_long_is_told_so(tmp_path):
+    good, broken = read(tmp_path, GOOD + "x" * 257 + GOOD.removeprefix("good"))
+    assert good.utterance == "good"
+    assert "lat.txt:5: the name 'xxx" in broken.sentence
+    assert "is too long: a name has up to 256 bytes; shorten it" in broken.sentence
+    assert read(tmp_path, "x" * 256 + GOOD.removeprefix("good"))[0].utterance == "x" * 256
+
+
 def test_bytes_that_are_no_text_are_named(tmp_path):
     name, word, good = read(tmp_path, b"\xff\xfe \n0 1 a 1,2,\n1\n\nu\n0 1 \xff 1,2,\n1\n\n" + GOOD.encode())
     assert name.sentence.startswith(f"{tmp_path / 'lat.txt'}:1: the name '\\\\xff\\\\xfe' is not UTF-8")

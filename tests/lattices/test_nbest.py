@@ -52,6 +52,12 @@ def test_only_ascii_white_space_parts_words(tmp_path):
     assert found.hypotheses[0].words == ("a\u00a0b", "c\u3000d")
 
 
+def test_the_limits_of_a_sentence_are_no_words(tmp_path):
+    path = tmp_path / "list.jsonl"
+    path.write_text('{"utt": "u", "ref": "<s> a </s>", "hyps": [{"text": ["<s>", "a", "b", "</s>"], "am": 0}]}\n')
+    assert list(nbest.read(path)) == [NBest("u", (Hypothesis(("a", "b"), 0.0),), ("a",))]
+
+
 def test_lists_without_acoustic_scores_say_so(tmp_path):
     (found,) = read(tmp_path, '{"utt": "u", "hyps": [{"text": "a"}, {"text": "b", "am": null, "lm": null}]}')
     assert [each.acoustic for each in found.hypotheses] == [0.0, 0.0]

@@ -151,6 +151,13 @@ def test_names_without_a_number_are_no_list(tmp_path):
     assert "text:1: 'utt' is no utterance-1, utterance-2, ..." in broken.sentence
 
 
+def test_the_limits_of_a_sentence_are_no_words(tmp_path):
+    marked = folder(tmp_path / "kaldi", KALDI, words_text="x-1-1 <s> a b </s>\nx-1-2 a </s>\ny-1 <s> </s>\n")
+    assert list(nbest_folders.read(marked)) == list(nbest_folders.read(folder(tmp_path / "plain", KALDI)))
+    marked = folder(tmp_path / "espnet", ESPNET, **{"2best_recog/text": "u1 <s> a </s>\nu3 d e </s>\n"})
+    assert list(nbest_folders.read(marked)) == list(nbest_folders.read(folder(tmp_path / "other", ESPNET)))
+
+
 def test_other_folders_are_none(tmp_path):
     assert not nbest_folders.is_folder(tmp_path)
     assert not nbest_folders.is_folder(folder(tmp_path / "data", {"text": "u a\n"}))

@@ -85,3 +85,13 @@ def test_there_is_always_a_best_one():
     assert n_best(lattice, 0) == []
     empty = assemble("u", nodes=1, start=0, end=0, sources=[], targets=[], words=[], acoustic=[], lm=[])
     assert (best(empty).arcs, best(empty).score, n_best(empty, 3)) == ((), 0.0, [best(empty)])
+
+
+@pytest.mark.parametrize("score", [-np.inf, np.nan])
+def test_no_path_at_all_is_a_sentence(score):
+    lattice = toy()
+    totals = np.where(lattice.targets == lattice.nodes - 1, score, lattice.total())
+    with pytest.raises(ValueError, match=rf"utterance {lattice.utterance}: every path has a score of -inf or none; "):
+        best(lattice, totals)
+    totals[-1] = -1.0
+    assert best(lattice, totals).arcs[-1] == lattice.arcs - 1

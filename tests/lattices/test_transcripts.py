@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfnorm.files import WriteError
-from selfnorm.lattices.transcripts import Spoken, read, write_ctm, write_text, write_trn
+from selfnorm.lattices.transcripts import Spoken, ignored, read, write_ctm, write_text, write_trn
 
 SAID = {"a_1": ("the", "cat"), "a_2": (), "b_1": ("naïve", "(laugh)", "don't")}
 FORMS = {
@@ -47,6 +47,11 @@ def test_an_n_best_list_has_both_sides(given_text):
     assert read(path, "hypothesis") == {"a": ("a", "cat"), "b": ()}
 
 
+def test_the_limits_of_a_sentence_are_no_words_of_a_list(given_text):
+    path = given_text('{"utt": "a", "ref": "<s> x </s>", "hyps": [{"text": "<s> x y </s>"}]}\n')
+    assert (read(path), read(path, "hypothesis")) == ({"a": ("x",)}, {"a": ("x", "y")})
+
+
 def test_a_hypothesis_in_jsonl(given_text):
     path = given_text('{"utt": "a", "hyp": "a cat", "ref": "the cat"}\n{"utt": "b", "text": "dog"}\n')
     assert read(path, "hypothesis") == {"a": ("a", "cat"), "b": ("dog",)}
@@ -54,8 +59,48 @@ def test_a_hypothesis_in_jsonl(given_text):
 
 
 def test_ctm_is_sorted_by_time(given_text):
-    text = ";; from a decoder\nb 1 0.50 0.2 dog 0.9\na 1 1.00 0.3 cat\na 1 0.2 .5 the 1.0\nb A 0.10 0.2 a 0.5 lex\n"
+    text = ";; from a decoder\nb 1 0.50 0.2 dog 0.9\na 1 1.00 0.3 cat\na 1 0.2 .5 the 1.0\nb 1 0.10 0.2 a 0.5 lex\n"
     assert read(given_text(text)) == {"b": ("a", "dog"), "a": ("the", "cat")}
+
+
+def test_channels_are_utterances_where_there_are_several(given_text):
+    text = "b A 0.50 0.2 yes\nb B 0.10 0.2 no\na 1 1.00 0.3 cat\nb A 0.10 0.2 oh\n"
+    assert read(given_text(text)) == {"b_A": ("oh", "yes"), "b_B": ("no",), "a": ("cat",)}
+    assert read(given_text(text), like={"a_1", "b"}).keys() == {"b_A", "b_B", "a_1"}
+    with pytest.raises(ValueError, match="said: a channel of one file and another file are both called b_A; rename"):
+        read(given_text(text + "b_A 1 1.0 0.3 oh\n"))
+
+
+STM = """\
+;; by hand
+talk A anna 4.00 5.50 <o,f0,female> good bye
+talk A anna 0.00 2.00 <o,f0,female> hello world
+talk A inter 2.00 4.00 <o,,unknown> IGNORE_TIME_SEGMENT_IN_SCORING
+call A 1 0.0 2.0 {a}
+call B ben 0.0 2.0
+"""
+
+
+@pytest.mark.parametrize("name", ["said.stm", "said.stm.gz", "references"])
+def test_stm_is_joined_in_order_of_time(name, given_text):
+    for label in ("<o,f0,male> ", ""):
+        text = STM.replace("{a}", f"{label}yes of course").encode()
+        path = given_text(gzip.compress(text) if name.endswith(".gz") else text, name)
+        assert read(path) == {
+            "talk": ("hello", "world", "good", "bye"),
+            "call_A": ("yes", "of", "course"),
+            "call_B": (),
+        }
+        assert [(each.channel, each.begin, each.end) for each in ignored(path)] == [("A", 2.0, 4.0)]
+
+
+def test_what_is_said_in_an_ignored_segment_is_left_out(given_text):
+    words = given_text("talk A 1.7 0.4 world\ntalk A 1.8 0.5 junk\ntalk A 3.9 0.2 x\ntalk A 4.0 0.5 good\n", "h.ctm")
+    segments = ignored(given_text(STM.replace("{a}", "a"), "r.stm"))
+    assert read(words, "hypothesis", ignored=segments) == {"talk": ("world", "good")}
+    only = given_text("talk A 2.5 0.5 junk\n", "only.ctm")
+    assert read(only, "hypothesis", {"talk"}, segments) == {"talk": ()}
+    assert ignored(words) == []
 
 
 def test_numbers_in_a_text_are_words(given_text):
@@ -73,6 +118,16 @@ def test_what_was_written_is_read(tmp_path_factory, said):
     write_text(folder / "text", said)
     write_trn(folder / "trn", said)
     assert read(folder / "text") == read(folder / "trn") == said
+
+
+@pytest.mark.parametrize("name", ["ünï(1)", "a(b", "(x)", "a)b"])
+def test_names_may_have_brackets(name, tmp_path):
+    said = {name: ("x", "(laugh)"), "b(2)": ()}
+    write_trn(tmp_path / "trn", said)
+    assert read(tmp_path / "trn") == said
+    (tmp_path / "trn").write_text("x (a)\ny (laugh)(b)\nz (c)\n")
+    with pytest.raises(ValueError, match=":2: the line does not end with the name of its utterance"):
+        read(tmp_path / "trn")
 
 
 def test_ctm_that_was_written_is_read(tmp_path):
@@ -107,7 +162,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path):
         ("{ x / y } (a)\n", "said:1: { marks alternatives, which are not read; keep one of them"),
         (b"a x\nb \xff y\n", "said:2: byte 6 (0xff) is not UTF-8; convert the file to UTF-8"),
         ("a 1 0.1 0.2 x\na 1 0.3 0.2\na 1 0.4 0.2 y\n", "said:2: not a line of a CTM file, as others are"),
-        ("a 1 0.1 0.2 x\na 1 0.3 0.2.1 y\na 1 .. 0.2 y\n", "said:3: '..' is no time; write seconds"),
+        ("a 1 0.1 0.2 x\na 1 0.3 0.2 y\na 1 .. 0.2 y\n", "said:3: '..' is no time; write seconds"),
         ("a 1 0.1 0.2 x\na 1 * * <ALT_BEGIN>\na 1 0.4 0.2 y\n", "said:2: <ALT_BEGIN> marks alternatives"),
         ('{"utt": "a", "text": "x"}\nb y\n', "said:2: not JSON ("),
         ('{"utt": "a", "text": "x"}\n[]\n', 'said:2: the object has no "utt"; name the utterance there'),
@@ -123,6 +178,22 @@ def test_mistakes_are_sentences(content, sentence, given_text):
     with pytest.raises(ValueError, match="said") as caught:
         read(given_text(content))
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("a A anna 0.0", "r.stm:2: not a line of an STM file: file channel speaker begin end <label> words"),
+        ("a A anna 0.0 x <o> y", "r.stm:2: 'x' is no time; write seconds"),
+        ("a A anna nan 1.0 <o> y", "r.stm:2: 'nan' is no time; write seconds"),
+        ("a A anna 0.0 1.0 <o> { x / y }", "r.stm:2: { marks alternatives, which are not read; keep one of them"),
+    ],
+)
+def test_mistakes_in_stm_are_sentences(line, sentence, given_text):
+    path = given_text(f"a A anna 3.0 4.0 <o> x\n{line}\n", "r.stm")
+    with pytest.raises(ValueError, match="stm") as caught:
+        read(path)
+    assert str(caught.value).endswith(sentence)
 
 
 @pytest.mark.parametrize(

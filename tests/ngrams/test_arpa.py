@@ -79,6 +79,9 @@ def same(one, other):
         TOY.replace("=", " = "),
         TOY.replace("\ta b\n", "\ta b\t-0\n"),
         TOY.replace("-0.7\t", "-7e-1\t"),
+        TOY.replace("<s> a b", "<s> a b\t-1"),
+        TOY.replace("<s> a b", "<s> a b\tnan"),
+        TOY.replace("<unk>", "<UNK>"),
         "\n\n" + TOY,
         "\ufeff" + TOY,
         TOY.rstrip(),
@@ -109,7 +112,33 @@ def test_natural_logs_and_no_probability_at_all(write):
     assert unigrams.log_probs[index.vocabulary.id("a")] == pytest.approx(-0.5 * np.log(10))
     assert unigrams.backoffs[index.vocabulary.start] == pytest.approx(-0.5 * np.log(10))
     assert unigrams.log_probs[index.vocabulary.start] == pytest.approx(-99 * np.log(10))
-    assert scores(index, "zebra")[0] == -np.inf
+    assert scores(index, "zebra")[0] == pytest.approx(-99.5)  # behind the back-off of <s>
+
+
+def test_a_closed_vocabulary_gets_an_unknown_word(write):
+    index = build(write(TOY.replace("-1\t<unk>\n", "").replace("1=5", "1=4")))
+    same(index, build(write(TOY.replace("-1\t<unk>\n", "").replace("-0.1\n\n", "-0.1\n-100\t<unk>\n\n"))))
+    assert scores(index, "a", "b") == pytest.approx(SCORES, abs=1e-6)
+    assert scores(index, "b", "zebra")[1] == pytest.approx(-100.1)
+
+
+def test_an_unknown_word_in_upper_case_is_one_unless_there_is_another(write):
+    upper = TOY.replace("<unk>", "<UNK>").replace("b b", "b <UNK>")
+    same(build(write(upper)), build(write(TOY.replace("b b", "b <unk>"))))
+    both = build(
+        write(
+            TOY.replace("\tb\t", "\t<UNK>\t").replace("b <", "<UNK> <").replace("a b", "a a").replace("b b", "a <UNK>")
+        )
+    )
+    assert "<UNK>" in both.vocabulary
+    assert "<unk>" in both.vocabulary
+
+
+@pytest.mark.parametrize("spelled", ["-inf", "-Infinity", "-1e999", "-1e39"])
+def test_no_probability_and_no_back_off_are_finite(write, spelled):
+    """As SRILM means it: paths through such words can still be compared."""
+    index = build(write(TOY.replace("-0.6\tb\t-0.1", f"{spelled}\tb\t{spelled}")))
+    same(index, build(write(TOY.replace("-0.6\tb\t-0.1", "-99\tb\t-99"))))
 
 
 def test_words_are_not_parted_at_unicode_spaces(write):
@@ -138,7 +167,8 @@ spelled_numbers = st.one_of(
 def test_numbers_are_what_float_says(numbers):
     block = "".join(f"{number} w{row}\n" for row, number in enumerate(numbers)).encode()
     found = Columns(block, 1, False, 0).log_probs()
-    np.testing.assert_array_equal(found, (np.array(list(map(float, numbers))) * np.log(10)).astype(np.float32))
+    wanted = [max(float(number), -99.0) if number == "-inf" else float(number) for number in numbers]
+    np.testing.assert_array_equal(found, (np.array(wanted) * np.log(10)).astype(np.float32))
 
 
 @pytest.mark.parametrize("number", ["-", ".", "-.", "--1", "-1-", "1.2.3", "-1e", "\u0661", "0x1", "-1,5", "1 "])
@@ -184,12 +214,12 @@ BAD = {
     "huge back-off": (TOY.replace("a\t-0.25", "a\t1e300"), 10, "the back-off '1e300' is no finite number"),
     "columns": (TOY.replace("-0.4\tb </s>", "-0.4\tb"), 16, "2 columns where a 2-gram has 3 or 4"),
     "more columns": (TOY.replace("-0.5\ta", "-0.5\ta a a"), 10, "5 columns where a 1-gram has 2 or 3"),
-    "highest": (TOY.replace("<s> a b", "<s> a b\t-1"), 20, "a back-off after a 3-gram, the highest order"),
+    "highest": (TOY.replace("<s> a b", "<s> a b\t-1 x"), 20, "6 columns where a 3-gram has 4 or 5"),
     "history": (TOY.replace("<s> a b", "<s> b b"), 20, "its history '<s> b' is no n-gram of the file"),
     "word": (TOY.replace("<s> a b", "<s> a c"), 20, "the word 'c' is not among the unigrams"),
     "duplicate": (TOY.replace("b b\t0", "a b\t0"), 17, "this n-gram was there before"),
     "duplicate word": (TOY.replace("\tb\t-0.1", "\ta\t-0.1"), 11, "the word 'a' was there before"),
-    "<unk>": (TOY.replace("<unk>", "<UNK>"), 6, "no <unk> among the unigrams"),
+    "</S>": (TOY.replace("</s>", "</S>"), 6, "no </s> among the unigrams"),
     "</s>": (TOY.replace("</s>", "<e>"), 6, "no </s> among the unigrams"),
     "<s>": (TOY.replace("<s>", "<b>"), 6, "no <s> among the unigrams"),
     "encoding": (TOY.encode().replace(b"-0.5\ta\t", b"-0.5\t\xe4\t"), 10, "is not UTF-8"),

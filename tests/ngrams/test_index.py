@@ -53,6 +53,15 @@ def same(one, other):
             np.testing.assert_array_equal(getattr(mine, name).view("u1"), getattr(yours, name).view("u1"))
 
 
+def test_an_index_with_infinite_scores_is_made_anew(path, built):
+    """Once -inf was kept as it was, and no path through it could be compared with another."""
+    index = build(path)
+    index.levels[0].log_probs[0] = -np.inf
+    cache.save(cache.index_path(path), index, path, path.stat())
+    same(cache.load(path), build(path))
+    assert len(built) == 1
+
+
 def test_the_index_is_kept_and_mapped(path, built):
     first = cache.load(path)
     second = cache.load(path)

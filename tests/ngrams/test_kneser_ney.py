@@ -1,5 +1,6 @@
 """Estimates against lmplz, against the definition, and at the edges."""
 
+import bz2
 import gzip
 import json
 import math
@@ -122,6 +123,22 @@ def test_every_distribution_sums_to_one(name, tmp_path):
         assert sum(10 ** score(arpa, history, word) for word in words) == pytest.approx(1.0, abs=1e-5), history
 
 
+@pytest.mark.parametrize("words", [None, ["a", "b", "d"]])
+def test_a_literal_unknown_word_is_the_unknown_word(words, tmp_path):
+    """Counted like any other, as `prepare` and `evaluate` count it; penn treebank's text has it."""
+    vocabulary = None if words is None else Vocabulary(["</s>", "<unk>", *words])
+    text = "a <unk> b\n<unk> a c a\na <unk>\nb b <unk> d <unk>\n" * 3 + "e a\n"
+    found, summary = ours(text, tmp_path, order=3, vocabulary=vocabulary)
+    arpa = oracle.read(found)
+    assert [gram for gram in arpa[0] if "<unk>" in gram] == [("<unk>",)]
+    assert ("a", "<unk>") in arpa[1]
+    assert (("c",) in arpa[0]) == (words is None)
+    assert summary.outside == (0 if words is None else 2)
+    spelled = [gram[0] for gram in arpa[0] if gram != ("<s>",)]
+    for history in [(), *(gram for order in arpa[:-1] for gram in order if gram[-1] != "</s>")]:
+        assert sum(10 ** score(arpa, history, word) for word in spelled) == pytest.approx(1.0, abs=1e-5), history
+
+
 def test_discounts_by_hand():
     Y = 10 / (10 + 2 * 5)
     expected = (1 - 2 * Y * 5 / 10, 2 - 3 * Y * 4 / 5, 3 - 4 * Y * 3 / 4)
@@ -233,7 +250,6 @@ def test_wrong_options_are_refused(options, sentence, tmp_path):
     [
         ("", "no words in the text"),
         ("\n \n", "no words in the text"),
-        ("a\nb <unk> c\n", "text.txt:2: byte 4 starts the word '<unk>'"),
         ("a\nb <s>\n", "text.txt:2: byte 4 starts the word '<s>'"),
         ("</s>\n", "text.txt:1: byte 0 starts the word '</s>'"),
     ],
@@ -249,6 +265,21 @@ def test_wrong_texts_are_refused_and_nothing_is_left(text, sentence, tmp_path):
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ValueError, match="no such folder"):
         estimate_arpa(Numbered([TEXT]), tmp_path / "none" / "lm.arpa")
+
+
+@pytest.mark.parametrize(("name", "unpack"), [("lm.arpa.gz", gzip.decompress), ("lm.arpa.bz2", bz2.decompress)])
+def test_the_name_says_how_it_is_packed(name, unpack, tmp_path):
+    for to in (name, "lm.arpa"):
+        estimate_arpa(Numbered([TEXT]), tmp_path / to)
+    assert unpack((tmp_path / name).read_bytes()) == (tmp_path / "lm.arpa").read_bytes()
+
+
+def test_names_that_cannot_be_written(tmp_path):
+    for to, sentence in ((tmp_path, "is a folder; name the file to write, such as"), (Path(), r"\.: is a folder")):
+        with pytest.raises(ValueError, match=sentence):
+            estimate_arpa(Numbered([TEXT]), to)
+    with pytest.raises(ValueError, match=r"lm\.arpa\.xz: a model is not packed as \.xz; let its name end in \.gz"):
+        estimate_arpa(Numbered([TEXT]), tmp_path / "lm.arpa.xz")
 
 
 def test_thresholds_and_sizes_as_given():

@@ -87,7 +87,8 @@ def _print(console: Console, lines: Iterable[Text]) -> None:
 def aligned(pairs: Iterable[Pair], width: int | None, label: str = "hypothesis") -> Iterator[Text]:
     """Three lines for as many words as fit into `width`: reference, hypothesis, and a letter for each error.
 
-    As sclite has it, wrong words are in upper case and asterisks stand where there is none.
+    As sclite has it, wrong words are in upper case and asterisks stand where there is none. Words that differ only in
+    case stay as they are.
     """
     head = max(cell_len(label), len("hypothesis")) + 4
     used, fitting = head, list[_Column]()
@@ -115,7 +116,8 @@ def _column(word: str | None, heard: str | None) -> _Column:
     if word == heard:
         return _Column((above, below, ""), cell_len(above))
     letter = "I" if word is None else "D" if heard is None else "S"
-    above, below = above.upper(), below.upper()
+    if above.upper() != below.upper():
+        above, below = above.upper(), below.upper()
     width = max(cell_len(above), cell_len(below))
     return _Column((above or "*" * width, below or "*" * width, letter), width)
 

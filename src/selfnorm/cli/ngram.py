@@ -26,7 +26,7 @@ Show = Callable[[str, int, int], None]
 
 def ngram(
     text: Annotated[list[Path], typer.Argument(help="Training text: UTF-8, one sentence per line; plain, .gz, .bz2.")],
-    to: Annotated[Path, typer.Option(help="The ARPA file to write; .gz packs it.")],
+    to: Annotated[Path, typer.Option(help="The ARPA file to write; .gz and .bz2 pack it.")],
     order: Annotated[int, typer.Option(help="Length of the longest n-grams.")] = 4,
     prune: Annotated[
         str,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from selfnorm.cli.options import Debug, Json, print_json, tell
+from selfnorm.cli.options import Debug, Json, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +46,9 @@ class Row:
 
 
 def wer(
-    references: Annotated[Path, typer.Argument(help="What was said: Kaldi text, .trn, CTM or JSONL; plain or packed.")],
+    references: Annotated[
+        Path, typer.Argument(help="What was said: Kaldi text, .trn, CTM, STM, JSONL; plain or packed.")
+    ],
     hypotheses: Annotated[Path, typer.Argument(help="What was heard, in any of these; of n-best lists, the first.")],
     against: Annotated[
         Path | None, typer.Option(help="Another system's hypotheses, to compare with.", show_default=False)
@@ -66,23 +68,28 @@ def wer(
     words: Annotated[
         Path | None, typer.Option(help="Kaldi's words.txt, for Kaldi's lattices.", show_default=False)
     ] = None,
+    ignore_case: Annotated[
+        bool, typer.Option("--ignore-case", help="Words that differ only in case are the same word, as in sclite.")
+    ] = False,
     worst: Annotated[int, typer.Option(help="How many utterances to show.", min=0)] = 3,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Count word errors as NIST's sclite does: per set and in all, with intervals; alone or against another system.
 
+    Case counts unless --ignore-case is given; sclite ignores it unless told not to.
     A set is what comes before the first _ of an utterance's name, or before the first - where there is no _.
     """
-    from selfnorm.lattices.transcripts import read, set_of
+    from selfnorm.cli.wer_inputs import match, nearest_of, read, speakers_of, tell_case
+    from selfnorm.lattices.transcripts import set_of
 
     if by_speaker and speakers is None:
         raise ValueError("--by-speaker needs to know the speakers; give --speakers utt2spk")
-    said = read(references)
-    heard, unheard, unknown = _match(said, read(hypotheses, "hypothesis"), references, hypotheses, allow_missing)
-    other = _match(said, read(against, "hypothesis"), references, against, allow_missing)[0] if against else None
-    nearest, broken = _nearest(said, oracle, words, references, allow_missing) if oracle else (None, 0)
-    sets = _speakers(said, speakers) if speakers else {name: set_of(name) for name in said}
+    said = read(references, ignore_case)
+    heard, unheard, unknown = match(said, hypotheses, references, allow_missing, ignore_case)
+    other = match(said, against, references, allow_missing, ignore_case)[0] if against else None
+    nearest, broken = nearest_of(said, oracle, words, references, allow_missing, ignore_case) if oracle else (None, 0)
+    sets = speakers_of(said, speakers) if speakers else {name: set_of(name) for name in said}
     rows, total = score(said, heard, other, nearest, sets, by_speaker)
     if json:
         found = total.fields() | {"missing": unheard, "left_out": unknown}
@@ -96,6 +103,7 @@ def wer(
             show_changed(console, said, heard, other, worst)
         else:
             show_worst(console, said, heard, worst)
+    tell_case(said, {hypotheses: heard} | ({against: other} if against and other else {}))
     if broken:
         raise typer.Exit(1)
 
@@ -149,81 +157,6 @@ def _counts(errors: "Errors") -> dict[str, Any]:
         "utterances": errors.utterances,
         "wrong": errors.wrong,
     }
-
-
-def _match(said: Words, heard: Words, references: Path, hypotheses: Path, allow: bool) -> tuple[Words, int, int]:
-    """A hypothesis for each reference, how many were missing, and how many had no reference and are left out."""
-    unheard = [name for name in said if name not in heard]
-    unknown = [name for name in heard if name not in said]
-    if len(unheard) == len(said):
-        raise ValueError(
-            f"{hypotheses}: has {_some(unknown)} where {references} has {_some(unheard)}, and no utterance in common "
-            "with it; give both the same names"
-        )
-    if unheard and not allow:
-        raise ValueError(
-            f"{hypotheses}: {len(unheard):,} of the {len(said):,} utterances in {references} are missing: "
-            f"{_some(unheard)}; add them, or count their words as deletions with --allow-missing"
-        )
-    if unknown and not allow:
-        raise ValueError(
-            f"{hypotheses}: {len(unknown):,} utterances have no reference in {references}: {_some(unknown)}; "
-            "add one for each, or leave them out with --allow-missing"
-        )
-    if unheard:
-        tell(f"{hypotheses}: {len(unheard):,} utterances are missing; their words count as deletions")
-    if unknown:
-        tell(f"{hypotheses}: {len(unknown):,} utterances have no reference; they are left out")
-    return {name: heard.get(name, ()) for name in said}, len(unheard), len(unknown)
-
-
-def _some(names: Sequence[str], number: int = 3) -> str:
-    return ", ".join(names[:number]) + (" …" if len(names) > number else "")
-
-
-def _speakers(said: Words, path: Path) -> Mapping[str, str]:
-    """Kaldi's utt2spk reads like a text: an utterance and one word."""
-    from selfnorm.lattices.transcripts import read
-
-    found = read(path)
-    for name in said:
-        if len(found.get(name, ())) != 1:
-            raise ValueError(
-                f"{path}: utterance {name} has {len(found.get(name, ()))} speakers; give each utterance one, "
-                "on a line of its own"
-            )
-    return {name: found[name][0] for name in said}
-
-
-def _nearest(
-    said: Words, paths: list[Path], words: Path | None, references: Path, allow: bool
-) -> "tuple[Mapping[str, Errors], int]":
-    """The fewest errors in each utterance's lattice or list, and how many of these were broken."""
-    from selfnorm import lattices
-    from selfnorm.lattices.broken import Broken
-    from selfnorm.lattices.nbest import NBest
-    from selfnorm.lattices.oracle import oracle, oracle_nbest
-    from selfnorm.wer import count
-
-    found: dict[str, Errors] = {}
-    broken = 0
-    for each in lattices.read(paths, words=words):
-        if isinstance(each, Broken):
-            tell(each.sentence)
-            broken += 1
-        elif each.utterance in said:
-            reference = said[each.utterance]
-            nearest = oracle_nbest(each, reference) if isinstance(each, NBest) else oracle(each, reference)
-            found[each.utterance] = nearest.errors
-    absent = [name for name in said if name not in found]
-    if absent and not allow and not broken:
-        raise ValueError(
-            f"{paths[0]}: {len(absent):,} of the {len(said):,} utterances in {references} have no lattice: "
-            f"{_some(absent)}; add them, or count their words as deletions with --allow-missing"
-        )
-    if absent:
-        tell(f"{paths[0]}: {len(absent):,} utterances have no lattice; in the oracle their words count as deletions")
-    return {name: found.get(name) or count(reference, ()) for name, reference in said.items()}, broken
 
 
 def _show(console: "Console", rows: Mapping[str, Row], total: Row, kind: str, against: Path | None) -> None:

@@ -1,6 +1,5 @@
 """Texts as one stream of numbers, as n-gram models count them."""
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -32,7 +31,6 @@ class Numbered:
             for block in blocks(path):
                 try:
                     check(block.data)
-                    _check_unknown(block.data)
                 except BadText as error:
                     raise bad_text(path, BadText(block.offset + error.offset, error.what)) from None
                 numbers = self.numbering.number(block.data)
@@ -42,10 +40,3 @@ class Numbered:
                 yield numbers
                 self.show("read", before + block.read, total)
             before += path.stat().st_size
-
-
-def _check_unknown(data: bytes) -> None:
-    if b"<unk>" in data and (match := re.search(rb"(?<!\S)<unk>(?!\S)", data)):
-        raise BadText(
-            match.start(), "starts the word '<unk>', for which a model keeps room that no text may fill; rename it"
-        )

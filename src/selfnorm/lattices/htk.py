@@ -5,6 +5,7 @@ and score of an arc on the node it comes from. We write words on arcs and natura
 """
 
 import math
+import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,12 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from selfnorm.lattices import htk_fields as fields
+from selfnorm.lattices import nbest
 from selfnorm.lattices.archive import archive
 from selfnorm.lattices.htk_draft import Draft, finite, whole
 from selfnorm.lattices.lattice import SILENT, Floats, Ids, Lattice, Scales, assemble
 from selfnorm.lattices.packed import lines
 from selfnorm.vocabulary import END
 
+FORMAT = re.compile(r"\.(slf|lat|lats|lattice|htk|ark|jsonl|json|txt)$", re.IGNORECASE)  # in the name of a file
 NEARLY_E = 2e-4  # files say base=2.718 and mean e
 SCALES = {"acoustic": "acscale", "lm": "lmscale", "pronunciation": "prscale", "penalty": "wdpenalty"}
 
@@ -44,9 +47,20 @@ def read(path: Path, *, max_arcs: int = 2_000_000) -> Lattice:
 
 
 def named_by(path: Path) -> str:
-    """The name of a file's utterance where the file does not say it: without the suffixes for format and packing."""
+    """The name of a file's utterance where the file does not say it: without the suffixes for format and packing.
+
+    Other suffixes stay: sw02001.A_1 and sw02001.A_2 are two utterances.
+    """
     name = path.name.removesuffix(".gz").removesuffix(".bz2")
-    return name[: -len(suffix)] if (suffix := Path(name).suffix) else name
+    return FORMAT.sub("", name) or name
+
+
+def _named(utterance: str) -> str:
+    if nbest.split(utterance) != (utterance,):
+        raise ValueError(
+            f"the name {utterance!r} of the utterance has blanks in it; give it a name without, UTTERANCE="
+        )
+    return utterance
 
 
 def _lattice(draft: Draft, utterance: str) -> Lattice:
@@ -66,7 +80,7 @@ def _lattice(draft: Draft, utterance: str) -> Lattice:
         columns = [np.append(column, 0.0) for column in columns]
         times = None if times is None else np.append(times, times[start if draft.nodes == words.added[0] else end])
     return assemble(
-        header.pop("UTTERANCE", "") or utterance,
+        _named(header.pop("UTTERANCE", "") or utterance),
         nodes=draft.nodes + bool(words.added),
         start=words.start,
         end=words.end,
@@ -234,7 +248,8 @@ def _written(lattice: Lattice) -> Iterator[str]:
     for kind, names in (("header", lattice.header), ("arc", lattice.extra)):
         for name in names:
             fields.check_name(name, kind)
-    yield f"VERSION={fields.value(lattice.header.get('VERSION', '1.0'))}\nUTTERANCE={fields.value(lattice.utterance)}\n"
+    yield f"VERSION={fields.value(lattice.header.get('VERSION', '1.0'))}\n"
+    yield f"UTTERANCE={fields.value_of_utterance(lattice.utterance)}\n"
     for name, text in lattice.header.items():
         if name != "VERSION":
             yield f"{name}={fields.value(text)}\n"

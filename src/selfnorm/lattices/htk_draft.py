@@ -92,7 +92,7 @@ class Draft:
                 raise ValueError(f"the field {name}= was in the header before; keep one, a file has one lattice")
             if len(self.header) >= MOST_NAMES:
                 raise ValueError(f"the header has over {MOST_NAMES} fields; this is no HTK lattice")
-            self.header[name] = self._label(value)
+            self.header[name] = fields.utterance(value) if name == "UTTERANCE" else self._label(value)
             if name == "N":
                 self.nodes = whole(value, name)
                 if not self.nodes:

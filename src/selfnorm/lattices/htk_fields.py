@@ -44,6 +44,7 @@ _FIELD = re.compile(
 )
 _ESCAPE = re.compile(rb"\\(?:([0-3][0-7]{2})|(.))", re.DOTALL)
 _SPECIAL = re.compile(r"[\\\x00-\x20\x7f]|^['\"]")
+_SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,4}$")  # of a file of speech: mfc, plp, wav, ...
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 
@@ -83,6 +84,19 @@ def label(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         raise ValueError(f"{shown(value)} is not UTF-8 behind its escapes; convert the file to UTF-8") from None
+
+
+def utterance(value: bytes) -> str:
+    """The name of an utterance: where HTK gives the path of its speech, the file's name without the suffix.
+
+    A slash that is part of the name has an escape, as `value_of_utterance` writes it.
+    """
+    text = label(value)
+    return _SUFFIX.sub("", text.rsplit("/", 1)[-1]) if b"/" in value else text
+
+
+def value_of_utterance(name: str) -> str:
+    return value(name).replace("/", _escape("/"))
 
 
 def word(value: bytes) -> str:

@@ -99,7 +99,8 @@ class Stream:
             return None
         name, blank, _ = self.data[self.at : self.at + NAME].partition(b" ")
         if not blank or not _is_name(name):
-            raise Fault(self.byte, f"{shown(name)} is no name of an utterance; the file is damaged, copy it again")
+            what = f"{shown(name)} is no name of an utterance, which has up to {NAME - 2} bytes"
+            raise Fault(self.byte, f"{what}; shorten it, or copy the file again if it is damaged")
         self.at += len(name) + 1
         return name.decode()
 

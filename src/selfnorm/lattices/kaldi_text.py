@@ -102,7 +102,9 @@ def name_of(stretch: Stretch) -> tuple[str, int, bytes]:
             break
         data = rest
     fields = first.split()
-    if len(fields) != 1 or len(fields[0]) > NAME:
+    if len(fields) == 1 and len(fields[0]) > NAME:
+        raise Fault(line - 1, f"the name {shown(fields[0])} is too long: a name has up to {NAME} bytes; shorten it")
+    if len(fields) != 1:
         raise Fault(line - 1, f"{shown(first.strip())} is no name of an utterance; a name stands alone on its line")
     try:
         return fields[0].decode(), line, rest

@@ -1,6 +1,7 @@
 """N-best lists: one utterance's hypotheses, best first, each with its words and scores.
 
-As JSON lines: `{"utt", "ref", "hyps": [{"text", "am", "lm"}]}`, `ref` and `lm` optional; other keys are kept.
+As JSON lines: `{"utt", "ref", "hyps": [{"text", "am", "lm"}]}`, `ref` and `lm` optional; other keys are kept. Some
+recognisers write the limits of the sentence, `<s>` and `</s>`, into their texts; they are no words and are not read.
 """
 
 import json
@@ -16,7 +17,7 @@ from typing import IO, Any, NoReturn
 from selfnorm.lattices.archive import archive
 from selfnorm.lattices.broken import Broken
 from selfnorm.lattices.packed import content
-from selfnorm.vocabulary import BOM
+from selfnorm.vocabulary import BOM, END, START
 
 LONGEST = 1 << 24  # bytes of a line: a list of a thousand long hypotheses has one
 
@@ -50,6 +51,11 @@ class NBest:
 def split(text: str) -> tuple[str, ...]:
     """The words of a text."""
     return tuple(word for word in _SPACE.split(text) if word)
+
+
+def said(text: str) -> tuple[str, ...]:
+    """The words of a text without the limits of the sentence."""
+    return tuple(word for word in split(text) if word not in (START, END))
 
 
 def read(path: Path) -> Iterator[NBest | Broken]:
@@ -181,10 +187,10 @@ def _hypothesis(place: int, value: dict[str, Any]) -> Hypothesis:
 
 def _words(what: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
-        return split(" ".join(value))
+        return said(" ".join(value))
     if not isinstance(value, str):
         raise ValueError(f"the {what} is {_shown(value)}; give a string or a list of words")
-    return split(value)
+    return said(value)
 
 
 def _score(what: str, value: Any) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from selfnorm.lattices.broken import Broken
-from selfnorm.lattices.nbest import Hypothesis, NBest, split
+from selfnorm.lattices.nbest import Hypothesis, NBest, said
 from selfnorm.lattices.packed import lines
 from selfnorm.lattices.symbols import Symbols, shown, words_of
 
@@ -106,7 +106,7 @@ def _read_espnet(folder: Path, places: list[Path]) -> Iterator[NBest | Broken]:
                     break
                 if name not in text.rows:
                     raise ValueError(f"{text.path}: {shown(name)} has a score but no text; write the folder again")
-                hypotheses.append(Hypothesis(split(text.rows[name][1].decode()), score.number(name)))
+                hypotheses.append(Hypothesis(said(text.rows[name][1].decode()), score.number(name)))
             later = [text.path for text in texts[len(hypotheses) :] if name in text.rows]
             if later:
                 lost = texts[len(hypotheses)].path
@@ -132,7 +132,7 @@ def _read_kaldi(folder: Path, symbols: Symbols | None) -> Iterator[NBest | Broke
                     raise ValueError(f"{texts.path}: {shown(name)} has no line here; write the folder again")
                 hypotheses.append(
                     Hypothesis(
-                        tuple(word for field in texts.rows[name][1].split() if (word := words[field])),
+                        said(" ".join(words[field] for field in texts.rows[name][1].split())),
                         0.0 - acoustic.number(name),
                         None if graph is None else 0.0 - graph.number(name),
                         {} if no_lm is None else {"no_lm": 0.0 - no_lm.number(name)},

@@ -33,6 +33,11 @@ def best(lattice: Lattice, totals: Floats | None = None) -> Path:
         reached = score[source] + each
         if reached > score[target]:
             score[target], came[target] = reached, arc
+    if came[-1] < 0 < lattice.arcs:
+        raise ValueError(
+            f"utterance {lattice.utterance}: every path has a score of -inf or none; mend the scores of its arcs, "
+            "or those of the model that gave them"
+        )
     return Path(_walk_back(lattice, came), score[-1])
 
 

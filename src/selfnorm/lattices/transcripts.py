@@ -2,31 +2,31 @@
 
     Kaldi text    utterance word word ...
     .trn          word word ... (utterance)
-    CTM           utterance channel start duration word [confidence], words in any order of time
+    CTM           utterance channel start duration word [confidence], words in any order of time (see `nist`)
+    STM           file channel speaker begin end [<label>] word word ... (see `nist`)
     JSONL         {"utt": ..., "text" or "ref" or "hyp": "word word ..."}, or an n-best list: its first hypothesis
 
-A file is known by its lines, not by its name, and may be packed. An utterance without words is an utterance.
+A file is known by its lines, an STM file by the name .stm, too, and may be packed. An utterance without words is one.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from selfnorm.files import atomic
+from selfnorm.lattices import nist
+from selfnorm.lattices.nbest import said, split
+from selfnorm.lattices.nist import Line, Segment, Transcripts
 from selfnorm.lattices.packed import lines
 
 What = Literal["reference", "hypothesis"]
-Transcripts = dict[str, tuple[str, ...]]
-Line = tuple[int, bytes]
 
 KEYS: dict[What, tuple[str, ...]] = {"reference": ("ref", "text"), "hypothesis": ("hyp", "text")}
 
 _JSON = re.compile(rb"\s*\{\s*[\"}]")
-_TRN = re.compile(rb"(?:^|.*\s)\(([^()\s]+)\)\s*$")
-_CTM = re.compile(rb"\s*\S+\s+\S+\s+(?=\S*\.|\S+\s+\S*\.)[\d.]+\s+[\d.]+\s+\S+(\s+[-+.\deE]+)?(\s+\S+){0,2}\s*$")
-_ALTERNATIVES = {b"{", b"}", b"<ALT_BEGIN>", b"<ALT>", b"<ALT_END>"}
+_TRN = re.compile(rb"(?:^|.*\s)\(((?:(?!\)\()\S)+)\)\s*$")  # a name may have brackets, but (laugh)(name) is none
 
 
 class Spoken(NamedTuple):
@@ -39,18 +39,45 @@ class Spoken(NamedTuple):
     confidence: float | None = None
 
 
-def read(path: Path, what: What = "reference") -> Transcripts:
-    """The words of each utterance; `what` says which of the texts in a JSONL file is meant."""
+def read(
+    path: Path, what: What = "reference", like: Container[str] = (), ignored: Iterable[Segment] = ()
+) -> Transcripts:
+    """The words of each utterance; `what` says which of the texts in a JSONL file is meant.
+
+    A CTM file takes names of channels from `like`, its references, and leaves out what was said in `ignored` segments.
+    """
+    full = _full(path)
+    if _JSON.match(full[0][1]):
+        return _collect(path, full, lambda line: _json(line, what))
+    if timed := _timed(path, full):
+        try:
+            return nist.joined(timed(path, full), like, ignored)
+        except ValueError as error:
+            raise ValueError(str(error) if str(error).startswith(f"{path}:") else f"{path}: {error}") from None
+    return _collect(path, full, _trn if _most(_TRN, full) else _text)
+
+
+def ignored(path: Path) -> list[Segment]:
+    """The segments that an STM file takes out of the scoring; another file has none."""
+    full = _full(path)
+    return [each for each in nist.stm(path, full) if not each.counts] if _timed(path, full) is nist.stm else []
+
+
+def _full(path: Path) -> list[Line]:
+    """The lines that say something."""
     if not path.is_file():
-        raise ValueError(f"{path}: there is no such file; give a transcript: Kaldi text, .trn, CTM or JSONL")
+        raise ValueError(f"{path}: there is no such file; give a transcript: Kaldi text, .trn, CTM, STM or JSONL")
     full = [(number, line) for number, line in lines(path) if line.strip() and not line.startswith(b";;")]
     if not full:
         raise ValueError(f"{path}: is empty; a transcript has a line for each utterance")
-    if _JSON.match(full[0][1]):
-        return _collect(path, full, lambda line: _json(line, what))
-    if _most(_CTM, full):
-        return _ctm(path, full)
-    return _collect(path, full, _trn if _most(_TRN, full) else _text)
+    return full
+
+
+def _timed(path: Path, full: list[Line]) -> "Callable[[Path, list[Line]], Iterator[Segment]] | None":
+    """The reader of a file with times."""
+    if nist.named_stm(path) or _most(nist.STM, full):
+        return nist.stm
+    return nist.ctm if _most(nist.CTM, full) else None
 
 
 def write_text(path: Path, transcripts: Mapping[str, Iterable[str]]) -> None:
@@ -112,35 +139,8 @@ def _trn(line: bytes) -> tuple[str, list[bytes]]:
             "the line does not end with the name of its utterance in brackets, as others do; add it: (name)"
         )
     words = line[: match.start(1) - 1].split()
-    _refuse_alternatives(words)
+    nist.refuse_alternatives(words)
     return match[1].decode(), words
-
-
-def _refuse_alternatives(words: Iterable[bytes]) -> None:
-    if marks := _ALTERNATIVES.intersection(words):
-        raise ValueError(f"{min(marks).decode()} marks alternatives, which are not read; keep one of them")
-
-
-def _ctm(path: Path, full: list[Line]) -> Transcripts:
-    spoken: dict[str, list[tuple[float, int, str]]] = {}
-    for number, line in full:
-        try:
-            fields = line.split()
-            _refuse_alternatives(fields[1:])
-            if _CTM.match(line) is None:
-                raise ValueError("not a line of a CTM file, as others are: utterance channel start duration word")
-            row = (_seconds(fields[2]), number, fields[4].decode())
-        except ValueError as error:
-            raise ValueError(f"{path}:{number}: {error}") from None
-        spoken.setdefault(fields[0].decode(), []).append(row)
-    return {utterance: tuple(word for _, _, word in sorted(rows)) for utterance, rows in spoken.items()}
-
-
-def _seconds(field: bytes) -> float:
-    try:
-        return float(field)
-    except ValueError:
-        raise ValueError(f"{field.decode()!r} is no time; write seconds") from None
 
 
 def _json(line: bytes, what: What) -> tuple[str, list[bytes]]:
@@ -154,8 +154,9 @@ def _json(line: bytes, what: What) -> tuple[str, list[bytes]]:
     if len(utterance.split()) != 1:
         raise ValueError(f"the name {utterance!r} of an utterance has white space in it; take it out")
     text = _said(entry, what)
+    words = said(text) if "hyps" in entry else split(text)  # a list is read as `nbest` reads it
     try:
-        return utterance, text.encode().split()
+        return utterance, [word.encode() for word in words]
     except UnicodeEncodeError:
         raise ValueError(f"the {what} has half a character (a lone surrogate); mend it") from None
 

@@ -1,7 +1,8 @@
 """ARPA files, plain or packed, in large blocks: a file is split into columns, never into lines.
 
 Base 10 ends here: what comes out are natural logs. Numbers may be parted by tabs or blanks, lines end with LF or CRLF,
-back-offs may be missing (they are 0 then). Whatever else is odd is refused with its line.
+back-offs may be missing (they are 0 then), -inf is -99. A model of a closed vocabulary has no `<unk>`: as in KenLM it
+is `<UNK>` then, else it gets the log10 probability -100. Whatever else is odd is refused with its line.
 """
 
 import re
@@ -21,6 +22,7 @@ from selfnorm.ngrams.index import Ids, Logs
 from selfnorm.vocabulary import BOM, END, START, UNKNOWN
 
 BLOCK = 1 << 19  # bytes looked at at a time: the arrays of their fields stay in the processor's cache
+NEVER = -100  # log10 of an unknown word's probability, where a model has none: KenLM's
 LONGEST = 1 << 20  # bytes of a line
 
 
@@ -69,6 +71,8 @@ class Arpa:
                 f"{self.counts[order - 1]}; {_COUNTS}"
             )
         if order == 1:
+            if not self._has_unknown():
+                yield self._unknown(found)
             self._number_words(title)
 
     def end(self) -> None:
@@ -140,9 +144,25 @@ class Arpa:
             columns.bad(row, f"the word {word} is not among the unigrams; add it there, or restore it")
         return ids
 
+    def _has_unknown(self) -> bool:
+        """Whether there is an `<unk>`; if not, `<UNK>` takes its name."""
+        if UNKNOWN.encode() in self._rows:
+            return True
+        row = self._rows.pop(UNKNOWN.upper().encode(), None)
+        if row is not None:
+            self.words[row] = UNKNOWN.encode()
+            self._rows[self.words[row]] = row
+        return row is not None
+
+    def _unknown(self, row: int) -> Rows:
+        """A unigram that the file lacks."""
+        self.counts[0] += 1
+        columns = Columns(b"%d %s" % (NEVER, UNKNOWN.encode()), 1, False, row)
+        return Rows(row, self._add(columns), columns.log_probs(), columns.backoffs())
+
     def _number_words(self, title: int) -> None:
         """`<s>` gets the id behind all others, as in a neural model."""
-        for word in (UNKNOWN, START, END):
+        for word in (START, END):
             if word.encode() not in self._rows:
                 raise ValueError(
                     f"{self.path}:{title}: no {word} among the unigrams; estimate the model with it, or add its line"

@@ -102,6 +102,8 @@ def read(beside: Path, about: About) -> Index:
     levels = [Level(*parts[first : first + 4]) for first in range(1, len(parts), 4)]
     if len(words) + 1 != len(levels[0]):
         raise ValueError(f"{beside}: {len(words)} words and <s>, but {len(levels[0])} unigrams; it is not ours")
+    if any(np.isneginf(part.min(initial=0.0)) for level in levels for part in (level.log_probs, level.backoffs)):
+        raise ValueError(f"{beside}: has scores of -inf, which are no longer written")
     return Index(Vocabulary(words), tuple(levels))
 
 

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from selfnorm.ngrams.index import Ids, Logs, find, hashed, sort
 
 LN10 = float(np.log(10))
+ZERO = np.float32(-99 * LN10)  # the log of no probability at all, as SRILM writes it: with it paths can be compared
 WIDE = 16  # bytes of a number that are read at once; longer ones go to float()
 DIGITS = 15  # that a double holds exactly
 
@@ -39,9 +40,9 @@ class Columns:
         counts = np.diff(np.searchsorted(self._begins, np.flatnonzero(data == 10)), prepend=0)  # fields of each line
         self._counts = counts[counts > 0]
         self._rows = np.cumsum(self._counts) - self._counts
-        least, most = order + 1, order + 1 + (not highest)
-        if len(bad := np.flatnonzero((self._counts < least) | (self._counts > most))):
-            raise BadRow(first + int(bad[0]), _misshapen(int(self._counts[bad[0]]), order, highest))
+        self._highest = highest
+        if len(bad := np.flatnonzero((self._counts < order + 1) | (self._counts > order + 2))):
+            raise BadRow(first + int(bad[0]), _misshapen(int(self._counts[bad[0]]), order))
 
     def __len__(self) -> int:
         return len(self._counts)
@@ -54,9 +55,9 @@ class Columns:
         return _natural(values)
 
     def backoffs(self) -> Logs:
-        """0 where there is none."""
+        """0 where there is none; those of the highest order are never asked for, whatever they are."""
         values = np.zeros(len(self))
-        there = np.flatnonzero(self._counts == self.order + 2)
+        there = np.flatnonzero((self._counts == self.order + 2) & (not self._highest))
         values[there] = self._numbers(self._rows[there] + self.order + 1, there)
         natural = _natural(values) + np.float32(0)  # -0 becomes 0: the index gives -0 a meaning
         if len(bad := np.flatnonzero(~(natural < np.inf))):
@@ -132,16 +133,18 @@ class WordTable:
         return np.where(ranks < 0, -1, self._ids[ranks])
 
 
-def _misshapen(count: int, order: int, highest: bool) -> str:
-    if highest and count == order + 2:
-        return f"a back-off after a {order}-gram, the highest order; remove it, or restore the file"
-    due = f"{order + 1}" if highest else f"{order + 1} or {order + 2}"
-    return f"{count} columns where a {order}-gram has {due}; the file was cut or edited, restore it"
+def _misshapen(count: int, order: int) -> str:
+    return (
+        f"{count} columns where a {order}-gram has {order + 1} or {order + 2}; the file was cut or edited, restore it"
+    )
 
 
 def _natural(values: Floats) -> Logs:
+    """From base 10; -inf, which some tools write for a probability of 0, becomes -99."""
     with np.errstate(over="ignore"):
-        return (values * LN10).astype(np.float32)
+        logs = (values * LN10).astype(np.float32)
+    logs[logs == -np.inf] = ZERO
+    return logs
 
 
 def shown(text: bytes) -> str:

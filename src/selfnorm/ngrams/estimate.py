@@ -19,6 +19,7 @@ from selfnorm.vocabulary import END, START, UNKNOWN, Vocabulary
 
 MEMORY = 4 << 30  # bytes of arrays held in memory, by default
 HIGHEST = 32  # order; more is a slip
+OTHER_PACKINGS = (".xz", ".zst", ".zip", ".lzma", ".Z")  # that are not read, either
 POSITION = 200  # bytes that sorting a position takes
 
 Progress = Callable[[str, int, int], None]  # stage ("count", "weigh", "write"), done, of how many
@@ -65,10 +66,11 @@ def estimate_arpa(
     threads: int = 2,
     progress: Progress | None = None,
 ) -> Summary:
-    """Write the n-gram model of a text to `to`, packed if it ends in .gz.
+    """Write the n-gram model of a text to `to`, packed if it ends in .gz or .bz2.
 
     `prune` are the largest counts to leave out, from unigrams (0) up; the last holds for all further orders. Words that
-    are not in `vocabulary` become `<unk>`. Arrays beyond `memory` bytes lie in files next to `to` while this runs.
+    are not in `vocabulary` become `<unk>`; where the text itself has `<unk>`, it is counted like any other word. Arrays
+    beyond `memory` bytes lie in files next to `to` while this runs.
     """
     began = time.perf_counter()
     thresholds = pruning(prune, order)
@@ -81,7 +83,7 @@ def estimate_arpa(
         piece = max(1, min(PIECE, memory // (POSITION * threads)))
         counts = count(text, order, scratch, lambda *done: show("count", *done), threads, piece)
         words = [UNKNOWN.encode(), START.encode(), END.encode(), *source.words]
-        outside = None if vocabulary is None else _outside(words, vocabulary)
+        outside = _outside(words, vocabulary)
         model = estimate(counts, thresholds, outside, scratch, lambda *done: show("weigh", *done), threads)
         write(model, words, to, lambda *done: show("write", *done), threads)
     return _summary(to, text, model, outside, time.perf_counter() - began)
@@ -105,15 +107,24 @@ def pruning(thresholds: Sequence[int], order: int) -> list[int]:
 
 
 def _folder(to: Path) -> "tempfile.TemporaryDirectory[str]":
+    if to.is_dir():
+        raise ValueError(f"{to}: is a folder; name the file to write, such as {to / 'lm.arpa'}")
+    if to.suffix in OTHER_PACKINGS:
+        raise ValueError(f"{to}: a model is not packed as {to.suffix}; let its name end in .gz, .bz2 or .arpa")
     with naming(to, to.parent):
         if not to.parent.is_dir():
             raise ValueError(f"{to.parent}: there is no such folder to write {to.name} to; make it first")
         return tempfile.TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent)
 
 
-def _outside(words: list[bytes], vocabulary: Vocabulary) -> npt.NDArray[np.bool_]:
-    outside = np.array([word.decode() not in vocabulary for word in words])
+def _outside(words: list[bytes], vocabulary: Vocabulary | None) -> npt.NDArray[np.bool_] | None:
+    """The words that get no n-grams, `<unk>` as far as the text does not spell it among them; None: all get some."""
+    literal = words[0] in words[SPECIALS:]
+    if vocabulary is None and not literal:
+        return None
+    outside = np.array([vocabulary is not None and word.decode() not in vocabulary for word in words])
     outside[:SPECIALS] = False
+    outside[0] = literal
     return outside
 
 
@@ -125,6 +136,6 @@ def _summary(to: Path, text: Text, model: Model, outside: npt.NDArray[np.bool_] 
         grams=tuple(model.size(n) for n in range(1, model.counts.order + 1)),
         found=tuple(map(len, model.counts.grams)),
         discounts=tuple(model.discounts),
-        outside=0 if outside is None else int(outside.sum()),
+        outside=0 if outside is None else int(outside[SPECIALS:].sum()),
         seconds=seconds,
     )

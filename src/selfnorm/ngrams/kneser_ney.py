@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from selfnorm.ngrams.counts import START, Counts, Grams, Seen
+from selfnorm.ngrams.counts import START, UNKNOWN, Counts, Grams, Seen
 from selfnorm.ngrams.scratch import Array, Scratch
 
 FALLBACK = (0.5, 1.0, 1.5)  # lmplz --discount_fallback
@@ -114,7 +114,10 @@ def estimate(
     seen: Seen,
     threads: int = 1,
 ) -> Model:
-    """`thresholds[n - 1]` is the largest count of n-grams to prune; those with a word `outside` (by id) go as well."""
+    """`thresholds[n - 1]` is the largest count of n-grams to prune; those with a word `outside` (by id) go as well.
+
+    `<unk>` is never outside, but for a text that spells it as a word, which takes its place.
+    """
     kept: list[Array | None] = []
     for n in range(1, counts.order + 1):
         kept.append(_kept(counts, n, thresholds[n - 1], outside, kept, scratch))
@@ -196,5 +199,5 @@ def _kept(
             if order > 1 and (suffixes := lower[-1]) is not None:
                 kept[rows] &= suffixes.take(grams.suffix[rows])
     if order == 1:
-        kept[:2] = True  # <unk> and <s>
+        kept[UNKNOWN], kept[START] = outside is None or not outside[UNKNOWN], True
     return kept

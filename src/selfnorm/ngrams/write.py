@@ -7,8 +7,9 @@ what the one before spoiled, then the numbers, which fill their eleven bytes exa
 line end of the one before it.
 """
 
+import bz2
 import gzip
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -24,9 +25,14 @@ from selfnorm.ngrams.scratch import Array
 
 ZERO = -99.0  # log10 of zero, by the custom of ARPA files
 NUMBER = 11  # bytes of a number with the separator before it
-LEVEL = 6  # of gzip, its usual one
 
 Words = npt.NDArray[np.uint64]
+Pack = Callable[[bytes | memoryview], bytes]
+
+PACKINGS: dict[str, Pack] = {  # gzip at its usual level; no time goes into it
+    ".gz": partial(gzip.compress, compresslevel=6, mtime=0),
+    ".bz2": bz2.compress,
+}
 
 
 class Spelling:
@@ -138,17 +144,17 @@ def pieces(model: Model, words: list[bytes], seen: Seen, threads: int) -> Iterat
 
 
 def write(model: Model, words: list[bytes], path: Path, seen: Seen, threads: int = 1) -> None:
-    """Write `path` whole or not at all, packed if it ends in .gz."""
+    """Write `path` whole or not at all, packed if it ends in .gz or .bz2."""
     with atomic(path) as file:
-        if path.suffix == ".gz":
-            _pack(pieces(model, words, seen, threads), file, threads)
+        if pack := PACKINGS.get(path.suffix):
+            _pack(pieces(model, words, seen, threads), pack, file, threads)
         else:
             for piece in pieces(model, words, seen, threads):
                 file.write(piece)
 
 
-def _pack(parts: Iterator[bytes | memoryview], file: IO[bytes], threads: int) -> None:
-    """gzip members one after the other are a gzip file; so several can be packed at a time. No time goes into them."""
+def _pack(parts: Iterator[bytes | memoryview], pack: Pack, file: IO[bytes], threads: int) -> None:
+    """Packed files one after the other are a packed file; so several can be made at a time."""
     with ThreadPoolExecutor(threads) as pool:
-        for packed in in_order(pool, lambda part: gzip.compress(part, LEVEL, mtime=0), parts, threads):
+        for packed in in_order(pool, pack, parts, threads):
             file.write(packed)
