@@ -13,7 +13,7 @@ from spoken import LATTICE
 from trials import call
 
 from selfnorm import lattices as formats
-from selfnorm.cli.rescore import unknown_words
+from selfnorm.cli.rescore_inputs import unknown_words
 from selfnorm.lattices.paths import best, words_of
 from selfnorm.rescoring import NGRAM, Rescorer, Setting
 from selfnorm.rescoring.results import decide

@@ -1,24 +1,24 @@
 """`selfnorm rescore`: lattices and n-best lists, a second time, with a better language model."""
 
-from collections.abc import Callable, Iterator
-from math import isfinite, log
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from selfnorm.cli.options import Debug, Json, print_json, tell
+from selfnorm.cli.rescore_inputs import (
+    check_places,
+    load_scorers,
+    speaker_of,
+    unknown_words,
+    with_a_scale,
+    without_a_scale,
+)
 from selfnorm.cli.rescore_tables import counting, errors, fields, show
 from selfnorm.cli.sharing import NoWait, Shared, check, given_alike, not_waiting
 
 MANY = 0.5  # share of unknown words that is worth a warning
-WRITTEN = {
-    "nbest.jsonl.gz",
-    "lat.1.gz",
-    "lattices",
-    "scales.json",
-    *(f"hypotheses.{kind}" for kind in ("txt", "trn", "ctm")),
-}
 
 
 def option(panel: str, help: str, *names: str, **more: Any) -> Any:
@@ -125,14 +125,14 @@ def rescore(
     check(shared, no_wait)
     if shared and carry_over:
         raise ValueError("--carry-over works on the speakers of all utterances together; leave out --shared")
-    _check_places(lattices, to)
+    check_places(lattices, to)
     search = Search(None if order < 0 else order, hypotheses or None, beam)
     penalty, keep = unknown_words(unknown)
     share = ngram_weight if model is not None else 1.0
     setting = load_scales(scales) if scales else Setting(lm_scale, weight, word_penalty, share, penalty)
     said = transcripts.read(references) if references else None
     developed = transcripts.read(tune_references) if tune_references else None
-    scorers = _scorers(model, ngram, old_ngram, normalize, device) if setting.weight else {}
+    scorers = load_scorers(model, ngram, old_ngram, normalize, device) if setting.weight else {}
     rescorer = Rescorer(scorers, setting, algorithm, search, keep, budget, together)
     tally, developing = (Tally(report=_refuse if strict else tell) for _ in range(2))
 
@@ -140,7 +140,7 @@ def rescore(
 
     def read(paths: list[Path], tally: Tally) -> Iterator[Any]:
         found = tally.good(formats.read(paths, words=words, max_arcs=max_arcs))
-        return found if setting.lm_scale is not None else _with_a_scale(found, tuning)
+        return found if setting.lm_scale is not None else with_a_scale(found, tuning)
 
     def develop(tally: Tally) -> tuple[Iterator[Any], Any]:
         tally.report = _refuse if strict else tally.report
@@ -152,7 +152,7 @@ def rescore(
         if output and len(plan.kaldi) > 1:
             raise ValueError(f"{' and '.join(plan.kaldi.values())}: of a text and a binary archive; share one kind")
         if plan.kaldi and setting.lm_scale is None:
-            _without_a_scale(next(iter(plan.kaldi.values())), tuning)
+            without_a_scale(next(iter(plan.kaldi.values())), tuning)
 
     places = Output(to, output, nbest, words)
     with not_waiting(), counting() as progress:
@@ -179,7 +179,7 @@ def rescore(
                 references=said,
                 develop=develop(developing) if tune_on else None,
                 folds=cross_validate,
-                speaker=_speaker(speakers) if carry_over else None,
+                speaker=speaker_of(speakers) if carry_over else None,
                 risk=least_risk,
                 progress=progress,
             )
@@ -202,77 +202,6 @@ def rescore(
         raise typer.Exit(1)
 
 
-def unknown_words(policy: str) -> tuple[float, bool]:
-    """The penalty of unknown words, and whether they keep the lattice's score."""
-    try:
-        if policy == "keep":
-            return 0.0, True
-        if policy.startswith("share="):
-            return -log(int(policy.removeprefix("share="))), False
-        if not isfinite(float(policy)):
-            raise ValueError
-        return float(policy), False
-    except ValueError:
-        raise ValueError(
-            f"--unknown {policy!r}: give keep, share=N (N words share the score of <unk>) or a penalty such as -5"
-        ) from None
-
-
-def _scorers(
-    model: Path | None, ngram: Path | None, old: Path | None, normalize: bool, device: str | None
-) -> dict[str, Any]:
-    from selfnorm.rescoring import NEURAL, NGRAM, OLD
-    from selfnorm.scorers import Neural, NGram
-
-    found: dict[str, Any] = {}
-    if model is not None:
-        if not model.is_dir():
-            raise ValueError(f"{model}: there is no such folder; give a run that `selfnorm train` wrote")
-        try:
-            found[NEURAL] = Neural.load(model, device)
-        except (AssertionError, RuntimeError) as error:
-            if device is None:
-                raise
-            raise ValueError(f"--device {device}: cannot be used here ({str(error).splitlines()[0]})") from None
-        if normalize:
-            found[NEURAL].normalized()
-    for name, path in ((NGRAM, ngram), (OLD, old)):
-        if path is not None:
-            if not path.is_file():
-                raise ValueError(f"{path}: there is no such file; give an n-gram model in ARPA format")
-            found[name] = NGram.load(path)
-    if old is not None and len(found) == 1:
-        raise ValueError("--old-ngram alone replaces nothing; give --model or --ngram too")
-    return found
-
-
-def _check_places(lattices: list[Path], to: Path) -> None:
-    """Nothing that was given may be written over."""
-    if to.exists() and not to.is_dir():
-        raise ValueError(f"--to {to}: is a file; give a folder")
-    for path in lattices:
-        inside = path.resolve().parent == to.resolve() and path.name in WRITTEN
-        if path.resolve() == to.resolve() or inside:
-            raise ValueError(f"--to {to}: {path} lies there and would be written over; give another folder")
-
-
-def _with_a_scale(items: Iterator[Any], tuning: bool) -> Iterator[Any]:
-    told = False
-    for item in items:
-        if "kind" in getattr(item, "header", ()) and not told:
-            told = True
-            _without_a_scale(item.utterance, tuning)
-        yield item
-
-
-def _without_a_scale(utterance: str, tuning: bool) -> None:
-    """Kaldi's lattices do not say at which LM scale they were made, and a search at another one goes wrong."""
-    sentence = f"{utterance}: Kaldi's lattices do not say their LM scale; give --lm-scale, 1/acwt, often 10"
-    if tuning:
-        raise ValueError(f"{sentence}, for the search before tuning")
-    tell(f"{sentence}; 1 is taken")
-
-
 def _device(rescorer: Any) -> str | None:
     """The kind of device, on which the last digits depend."""
     neural = rescorer.scorers.get("neural")
@@ -281,19 +210,3 @@ def _device(rescorer: Any) -> str | None:
 
 def _refuse(sentence: str) -> None:
     raise ValueError(sentence)
-
-
-def _speaker(path: Path | None) -> Callable[[str], str]:
-    from selfnorm.lattices import transcripts
-    from selfnorm.lattices.transcripts import set_of
-
-    if path is None:
-        return set_of
-    known = transcripts.read(path)
-
-    def speaker(utterance: str) -> str:
-        if len(known.get(utterance, ())) != 1:
-            raise ValueError(f"{path}: utterance {utterance} has no speaker there; give each utterance one")
-        return known[utterance][0]
-
-    return speaker
