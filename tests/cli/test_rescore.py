@@ -137,10 +137,26 @@ def test_utterances_without_a_reference_are_counted(verb, slf, said, tmp_path):
     status, out, err = verb(slf, "--to", tmp_path / "out", "--references", said, "--json")
     assert (status, json.loads(out)["wer"]["words"]) == (0, 1)
     assert err == "4 utterances have no reference; their errors were not counted\n"
-    said.write_text("nobody w1\n")
+
+
+def test_references_that_were_not_counted_are_told(verb, slf, said, tmp_path):
+    with said.open("a") as file:
+        file.writelines(f"carl_{n} w1\n" for n in range(5))
+    (slf / "ben_3.slf").write_text("N=1")  # broken
     status, out, err = verb(slf, "--to", tmp_path / "out", "--references", said, "--json")
-    assert (status, err) == (0, "no utterance has a reference; errors were not counted\n")
-    assert "wer" not in json.loads(out)
+    assert (status, json.loads(out)["wer"]["words"], json.loads(out)["wer"]["not_counted"]) == (1, 8, 6)
+    assert err.splitlines()[1:] == [
+        "6 of 10 references were not counted (ben_3, carl_0, carl_1, ...): there was nothing to rescore for them that "
+        "could be read; the WER is of the other 4"
+    ]
+
+
+def test_no_reference_for_any_utterance_is_a_mistake(verb, slf, said, tmp_path):
+    said.write_text("nobody w1\n")
+    status, out, err = verb(slf, "--to", tmp_path / "out", "--references", said)
+    assert (status, out) == (2, "")
+    assert "anna_1 is the first utterance, nobody the first reference; name them alike" in err
+    assert (tmp_path / "out" / "hypotheses.txt").exists()
 
 
 def test_folds_are_tuned_and_stored(verb, slf, said, lm, tmp_path):

@@ -195,7 +195,7 @@ def rescore(
     failed = tally.failed + developing.failed
     rows, total = errors(outcome, said) if said else ({}, None)
     if json:
-        print_json(fields(outcome, failed, tally.arcs, rows, total))
+        print_json(fields(outcome, failed, tally.arcs, rows, total, said))
     else:
         show(outcome, to, failed, tally.arcs, rows, total)
     if failed:
