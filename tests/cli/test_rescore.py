@@ -374,6 +374,29 @@ def test_mistakes_are_one_sentence(verb, slf, said, lm, tmp_path, options, sente
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
 
 
+EXACT = [
+    ["--tune-on", "slf", "--tune-references", "refs.txt"],
+    ["--cross-validate", "2", "--references", "refs.txt"],
+    ["--nbest", "2"],
+    ["--output", "replaced"],
+    ["--output", "expanded"],
+    ["--least-risk"],
+]
+
+
+@pytest.mark.parametrize("options", EXACT, ids=str)
+def test_what_needs_several_paths_is_refused_with_exact(verb, slf, said, lm, tmp_path, options):
+    given = [tmp_path / each if each in ("slf", "refs.txt") else each for each in options]
+    status, out, err = verb(slf, "--to", tmp_path / "out", "--ngram", lm, "--algorithm", "exact", *given)
+    assert (status, out) == (2, "")
+    assert f"exact keeps one path of each lattice, and {options[0]} needs all that are good" in err
+    assert verb(slf, "--to", tmp_path / "out", "--algorithm", "exact", *given)[0] == 0  # nothing is rescored
+
+
+def test_one_best_hypothesis_can_be_exact(verb, slf, lm, tmp_path):
+    assert verb(slf, "--to", tmp_path / "out", "--ngram", lm, "--algorithm", "exact", "--nbest", "1")[0] == 0
+
+
 def test_a_file_where_the_folder_should_be(verb, slf, tmp_path):
     (tmp_path / "out").write_text("mine")
     status, out, err = verb(slf, "--to", tmp_path / "out")

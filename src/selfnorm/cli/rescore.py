@@ -8,6 +8,7 @@ import typer
 
 from selfnorm.cli.options import Debug, Json, print_json, tell
 from selfnorm.cli.rescore_inputs import (
+    check_exact,
     check_places,
     load_scorers,
     speaker_of,
@@ -130,6 +131,16 @@ def rescore(
     penalty, keep = unknown_words(unknown)
     share = ngram_weight if model is not None else 1.0
     setting = load_scales(scales) if scales else Setting(lm_scale, weight, word_penalty, share, penalty)
+    if algorithm == "exact" and setting.weight and (model is not None or ngram is not None):
+        check_exact(
+            {
+                "--tune-on": tune_on is not None,
+                "--cross-validate": cross_validate is not None,
+                "--nbest": nbest > 1,
+                "--output": output is not None,
+                "--least-risk": least_risk,
+            }
+        )
     said = transcripts.read(references) if references else None
     developed = transcripts.read(tune_references) if tune_references else None
     scorers = load_scorers(model, ngram, old_ngram, normalize, device) if setting.weight else {}

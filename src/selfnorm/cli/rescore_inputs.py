@@ -1,6 +1,6 @@
 """What `selfnorm rescore` is given: places, models, scales; a sentence where they do not fit."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import isfinite, log
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,16 @@ def load_scorers(
     if old is not None and len(found) == 1:
         raise ValueError("--old-ngram alone replaces nothing; give --model or --ngram too")
     return found
+
+
+def check_exact(asked: Mapping[str, bool]) -> None:
+    """`exact` keeps one path of a lattice: what needs several would have nothing to choose from."""
+    for option, given in asked.items():
+        if given:
+            raise ValueError(
+                f"--algorithm exact keeps one path of each lattice, and {option} needs all that are good; take "
+                "--algorithm push_forward, with --beam inf --hypotheses 0 to follow every history"
+            )
 
 
 def check_places(lattices: list[Path], to: Path) -> None:
