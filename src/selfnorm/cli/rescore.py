@@ -9,7 +9,9 @@ import typer
 from selfnorm.cli.options import Debug, Json, print_json, tell
 from selfnorm.cli.rescore_inputs import (
     check_exact,
+    check_file,
     check_places,
+    check_scales,
     load_scorers,
     speaker_of,
     unknown_words,
@@ -45,18 +47,21 @@ def rescore(
     strict: Annotated[bool, option(INPUT, "Stop at what cannot be read.", "--strict")] = False,
     model: Annotated[Path | None, option(MODELS, "The neural language model.", metavar="RUN")] = None,
     ngram: Annotated[Path | None, option(MODELS, "An n-gram model (ARPA), mixed in word by word.", **FILE)] = None,
-    ngram_weight: Annotated[float, option(MODELS, "Of the n-gram in the mixture.", **SHARE)] = 0.5,
+    ngram_weight: Annotated[float | None, option(MODELS, "Of the n-gram in the mixture; else 0.5.", **SHARE)] = None,
     old_ngram: Annotated[
         Path | None, option(MODELS, "The first pass's n-gram: only its part of the scores is replaced.", **FILE)
     ] = None,
     unknown: Annotated[
-        str, option(MODELS, "For unknown words: share=N (of <unk>), a penalty, or keep (the old).", metavar="HOW")
-    ] = "share=10000",
+        str | None,
+        option(MODELS, "For unknown words: share=N (of <unk>; N is 10000), a penalty, keep (the old).", metavar="HOW"),
+    ] = None,
     normalize: Annotated[bool, option(MODELS, "Take log Z off: slow, for comparison.", "--normalize")] = False,
     device: Annotated[
         str | None, option(MODELS, "cpu, cuda, cuda:1; else a GPU if there is one.", metavar="NAME")
     ] = None,
-    weight: Annotated[float, option(SCALES, "Of the new scores; 0 is the first pass.", **SHARE)] = 1.0,
+    weight: Annotated[
+        float | None, option(SCALES, "Of the new scores, else 1; 0: the file's own decide.", **SHARE)
+    ] = None,
     lm_scale: Annotated[
         float | None, option(SCALES, "Else the header's, else 1; for Kaldi 1/acwt, often 10.", **NUMBER)
     ] = None,
@@ -121,16 +126,17 @@ def rescore(
         raise ValueError("--cross-validate needs to know what was said; give --references")
     if output is not None and output not in KINDS:
         raise ValueError(f"--output {output!r}: choose from {', '.join(KINDS)}")
-    if scales is not None and (lm_scale is not None or word_penalty is not None):
-        raise ValueError("--scales and --lm-scale or --word-penalty say the same thing; give one of them")
+    if scales is not None:
+        check_scales(lm_scale, word_penalty, weight, ngram_weight, unknown)
     check(shared, no_wait)
     if shared and carry_over:
         raise ValueError("--carry-over works on the speakers of all utterances together; leave out --shared")
     check_places(lattices, to)
     search = Search(None if order < 0 else order, hypotheses or None, beam)
-    penalty, keep = unknown_words(unknown)
-    share = ngram_weight if model is not None else 1.0
-    setting = load_scales(scales) if scales else Setting(lm_scale, weight, word_penalty, share, penalty)
+    penalty, keep = unknown_words(unknown or "share=10000")
+    share = (0.5 if ngram_weight is None else ngram_weight) if model is not None else 1.0
+    given = Setting(lm_scale, 1.0 if weight is None else weight, word_penalty, share, penalty)
+    setting = load_scales(scales) if scales else given
     if algorithm == "exact" and setting.weight and (model is not None or ngram is not None):
         check_exact(
             {
@@ -141,6 +147,8 @@ def rescore(
                 "--least-risk": least_risk,
             }
         )
+    for name, path in (("references", references), ("tune-references", tune_references), ("speakers", speakers)):
+        check_file(name, path)
     said = transcripts.read(references) if references else None
     developed = transcripts.read(tune_references) if tune_references else None
     scorers = load_scorers(model, ngram, old_ngram, normalize, device) if setting.weight else {}

@@ -70,6 +70,25 @@ def check_exact(asked: Mapping[str, bool]) -> None:
             )
 
 
+def check_scales(
+    lm_scale: float | None,
+    word_penalty: float | None,
+    weight: float | None,
+    ngram_weight: float | None,
+    unknown: str | None,
+) -> None:
+    """What a scales.json says cannot be said beside it; that unknown words keep their scores is not in it."""
+    own = {"--lm-scale": lm_scale, "--word-penalty": word_penalty, "--weight": weight, "--ngram-weight": ngram_weight}
+    for option, given in {**own, "--unknown": None if unknown == "keep" else unknown}.items():
+        if given is not None:
+            raise ValueError(f"--scales and {option} say the same thing; give one of them")
+
+
+def check_file(option: str, path: Path | None) -> None:
+    if path is not None and path.is_dir():
+        raise ValueError(f"--{option} {path}: is a folder; give a file")
+
+
 def check_places(lattices: list[Path], to: Path) -> None:
     """Nothing that was given may be written over."""
     if to.exists() and not to.is_dir():
