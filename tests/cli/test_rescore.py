@@ -242,6 +242,26 @@ def test_every_way_to_search(verb, slf, run, lm, tmp_path, options):
     assert len(lines(tmp_path / "out" / "hypotheses.txt")) == 5
 
 
+def test_lists_by_path_cover_have_the_models_own_scores(verb, slf, lm, tmp_path):
+    for weight in ("1", "0.5"):
+        arguments = ["--ngram", lm, "--weight", weight, "--algorithm", "path_cover", "--nbest", "9"]
+        status, _, err = verb(slf, "--to", tmp_path / "out", *arguments)
+        assert (status, err) == (0, "")
+        heard, scorer = lines(tmp_path / "out" / "hypotheses.txt"), NGram.load(lm)
+        for each in formats.read([tmp_path / "out" / "nbest.jsonl.gz"]):
+            assert heard[each.utterance] == each.hypotheses[0].words
+            for hypothesis in each.hypotheses:
+                assert hypothesis.extra["ngram"] == pytest.approx(sum(scorer.score(hypothesis.words)))
+
+
+def test_what_path_cover_cannot_expand_is_refused(verb, slf, lm, tmp_path):
+    arguments = [slf, "--to", tmp_path / "out", "--ngram", lm, "--algorithm", "path_cover", "--output"]
+    status, out, err = verb(*arguments, "expanded")
+    assert (status, out) == (2, "")
+    assert "--output expanded keeps histories apart, and path_cover" in err
+    assert verb(*arguments, "replaced")[0] == 0
+
+
 @pytest.fixture(scope="session")
 def streams(data, tmp_path_factory):
     from trials import recipe

@@ -153,6 +153,11 @@ def rescore(
     developed = transcripts.read(tune_references) if tune_references else None
     scorers = load_scorers(model, ngram, old_ngram, normalize, device) if setting.weight else {}
     rescorer = Rescorer(scorers, setting, algorithm, search, keep, budget, together)
+    if output == "expanded" and rescorer.approximates and not carry_over:
+        raise ValueError(
+            "--output expanded keeps histories apart, and path_cover, which Transformers use by themselves, follows "
+            "none; take --algorithm push_forward, which is slow for them, or --output replaced"
+        )
     tally, developing = (Tally(report=_refuse if strict else tell) for _ in range(2))
 
     tuning = tune_on is not None or cross_validate is not None

@@ -112,7 +112,7 @@ def write_words(folder: Path, results: Sequence[Result]) -> None:
         (folder / TIMES).unlink(missing_ok=True)
 
 
-Write = Callable[[Lattice | NBest, Rescored, Setting], None]
+Write = Callable[[Lattice | NBest, Rescored, Setting, Rescored], None]
 KINDS = ("replaced", "expanded")
 
 
@@ -121,7 +121,8 @@ def writing(folder: Path, kind: str | None, n: int, words: Path | None) -> Itera
     """Takes one utterance after another: lattices go out in the format they came in, lists as lists.
 
     `kind` of lattice: the given arcs with their scores replaced, or expanded with the histories that were kept; None:
-    no lattices. `n` hypotheses of a lattice are listed, none for 0. All files appear when the block ends.
+    no lattices. `n` hypotheses of a lattice are listed, none for 0, of the one that is `settled` on. All files appear
+    when the block ends.
     """
     with ExitStack() as stack:
         archives: dict[str, Callable[..., None]] = {}
@@ -134,12 +135,12 @@ def writing(folder: Path, kind: str | None, n: int, words: Path | None) -> Itera
         def lists() -> Callable[..., None]:
             return archive("nbest", lambda: nbest.writer(folder / LISTS))
 
-        def write(given: Lattice | NBest, rescored: Rescored, setting: Setting) -> None:
+        def write(given: Lattice | NBest, rescored: Rescored, setting: Setting, settled: Rescored) -> None:
             if isinstance(given, NBest):
                 lists()(renewed(given, rescored, setting))
                 return
             if n:
-                lists()(NBest(given.utterance, tuple(listed(rescored, setting, n))))
+                lists()(NBest(given.utterance, tuple(listed(settled, setting, n))))
             if kind is None:
                 return
             lattice = rescored.expanded(setting) if kind == "expanded" else rescored.replaced(setting)

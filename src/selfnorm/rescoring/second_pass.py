@@ -113,10 +113,17 @@ def second_pass(
         output.folder.mkdir(parents=True, exist_ok=True)
     shares = Shares()
     with _writer(output) as write:
+
+        def settle(given: Given, rescored: Rescored, setting: Setting) -> None:
+            settled = rescored
+            if speaker is None:  # else histories are pushed forward
+                settled = rescorer.settled(rescored, setting, output.nbest if output else 0)
+            write(given, rescored, setting, settled)
+            results.append(decide(settled, setting, risk, start))
+
         if folds is None:
             for given, rescored in shares.of(pairs_of(items, rescorer, speaker)):
-                write(given, rescored, setting)
-                results.append(decide(rescored, setting, risk, start))
+                settle(given, rescored, setting)
                 progress(len(results))
         else:
             pairs = []
@@ -126,8 +133,7 @@ def second_pass(
             lists = Lists.of(*with_references([each for _, each in pairs], references), rescorer.setting)
             setting, settings, fold = cross_validate(lists, folds)
             for (given, rescored), n in zip(pairs, fold):
-                write(given, rescored, settings[n])
-                results.append(decide(rescored, settings[n], risk, start))
+                settle(given, rescored, settings[n])
         if not results:
             raise ValueError(NOTHING)
     outcome = Outcome(results, setting, settings, time.perf_counter() - begin, shares.unknown)
@@ -187,7 +193,7 @@ def _writer(output: Output | None) -> Any:
     from contextlib import nullcontext
 
     if output is None:
-        return nullcontext(lambda given, rescored, setting: None)
+        return nullcontext(lambda given, rescored, setting, settled: None)
     return writing(output.folder, output.lattices, output.nbest, output.words)
 
 

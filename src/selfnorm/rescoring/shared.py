@@ -187,8 +187,9 @@ class _Pass:
         results: list[Result] = []
         with writing(folder, self.output.lattices, self.output.nbest, self.output.words) as write:
             for (given, rescored), setting in zip(pairs, settings, strict=True):
-                write(given, rescored, setting)
-                results.append(decide(rescored, setting, self.ways.risk, self.start))
+                settled = self.rescorer.settled(rescored, setting, self.output.nbest)
+                write(given, rescored, setting, settled)
+                results.append(decide(settled, setting, self.ways.risk, self.start))
                 self.count += 1
                 self.progress(self.count)
         pack_lattices(folder)
