@@ -5,6 +5,7 @@ import json
 import math
 import os
 import random
+import shutil
 from functools import partial
 
 import pytest
@@ -455,8 +456,47 @@ def test_the_help_fits_and_has_panels(verb):
 
 def test_input_is_not_written_over(verb, slf, tmp_path):
     assert "would be written over" in verb(slf, "--to", slf)[2]
+    inside = tmp_path / "out" / "lattices" / "one.slf"
+    inside.parent.mkdir(parents=True)
+    inside.write_text(LATTICE.format(1, 2, 3, 4, name="one"))
+    for given in ([inside], [slf, "--tune-on", inside, "--tune-references", slf / "anna_1.slf"]):
+        assert "one.slf lies there and would be written over" in verb(*given, "--to", tmp_path / "out")[2]
     (tmp_path / "file").write_text("")
     assert "is a file; give a folder" in verb(slf, "--to", tmp_path / "file")[2]
+
+
+@pytest.mark.parametrize("shared", [[], ["--shared"]], ids=["alone", "shared"])
+def test_what_an_earlier_run_wrote_does_not_stay(verb, slf, kaldi, lm, tmp_path, shared):
+    out = tmp_path / "out"
+
+    def there(*arguments):
+        assert verb(*arguments, "--ngram", lm, "--to", out, *shared)[0] == 0
+        if shared:
+            shutil.rmtree(out / "shared")
+        return {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+
+    always = {"hypotheses.txt", "hypotheses.trn", "scales.json"}
+    timed = {*always, "hypotheses.ctm"}
+    first = there(slf, "--output", "replaced", "--nbest", "2")
+    assert first == {*timed, "nbest.jsonl.gz", *(f"lattices/{name}.slf.gz" for name in NAMES)}
+    one = slf / "anna_1.slf"
+    assert there(one, "--output", "replaced") == {*timed, "lattices/anna_1.slf.gz"}
+    assert there(slf) == timed
+    assert not (out / "lattices").exists()
+    given = [kaldi[0], "--words", kaldi[1], "--lm-scale", "10", "--output", "replaced"]
+    assert there(*given) - {"hypotheses.ctm"} == {*always, "lat.1.gz"}
+    assert there(slf) == timed
+
+
+def test_what_others_left_there_stays(verb, slf, lm, tmp_path):
+    out = tmp_path / "out"
+    (out / "lattices").mkdir(parents=True)
+    for name in ("nbest.jsonl.gz", "lat.1.gz", "lattices/mine.slf.gz", "notes"):
+        (out / name).write_text("mine")
+    for more in ([], ["--output", "replaced"], []):
+        assert verb(slf, "--ngram", lm, "--to", out, *more)[0] == 0
+        for name in ("nbest.jsonl.gz", "lat.1.gz", "lattices/mine.slf.gz", "notes"):
+            assert (out / name).read_text() == "mine"
 
 
 def test_a_device_that_is_not_there(verb, slf, tmp_path, run):

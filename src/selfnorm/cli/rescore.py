@@ -131,7 +131,7 @@ def rescore(
     check(shared, no_wait)
     if shared and carry_over:
         raise ValueError("--carry-over works on the speakers of all utterances together; leave out --shared")
-    check_places(lattices, to)
+    check_places([*lattices, *(tune_on or ())], to)
     search = Search(None if order < 0 else order, hypotheses or None, beam)
     penalty, keep = unknown_words(unknown or "share=10000")
     share = (0.5 if ngram_weight is None else ngram_weight) if model is not None else 1.0

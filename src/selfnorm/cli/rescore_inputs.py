@@ -94,7 +94,8 @@ def check_places(lattices: list[Path], to: Path) -> None:
     if to.exists() and not to.is_dir():
         raise ValueError(f"--to {to}: is a file; give a folder")
     for path in lattices:
-        inside = path.resolve().parent == to.resolve() and path.name in WRITTEN
+        place = path.resolve().parent
+        inside = (place == to.resolve() and path.name in WRITTEN) or place == (to / "lattices").resolve()
         if path.resolve() == to.resolve() or inside:
             raise ValueError(f"--to {to}: {path} lies there and would be written over; give another folder")
 

@@ -22,6 +22,7 @@ Words = tuple[str, ...]
 
 LISTS, KALDI, LATTICES = "nbest.jsonl.gz", "lat.1.gz", "lattices"  # the last is a folder
 TIMES = "hypotheses.ctm"
+SLF = ".slf.gz"
 
 
 @dataclass(frozen=True)
@@ -117,23 +118,27 @@ KINDS = ("replaced", "expanded")
 
 
 @contextmanager
-def writing(folder: Path, kind: str | None, n: int, words: Path | None) -> Iterator[Write]:
+def writing(
+    folder: Path, kind: str | None, n: int, words: Path | None, written: set[str] | None = None
+) -> Iterator[Write]:
     """Takes one utterance after another: lattices go out in the format they came in, lists as lists.
 
     `kind` of lattice: the given arcs with their scores replaced, or expanded with the histories that were kept; None:
     no lattices. `n` hypotheses of a lattice are listed, none for 0, of the one that is `settled` on. All files appear
-    when the block ends.
+    when the block ends; `written` takes their names.
     """
+    names = set() if written is None else written
     with ExitStack() as stack:
         archives: dict[str, Callable[..., None]] = {}
 
         def archive(name: str, enter: Callable[[], object]) -> Callable[..., None]:
+            names.add(name)
             if name not in archives:
                 archives[name] = stack.enter_context(enter())  # type: ignore[arg-type]
             return archives[name]
 
         def lists() -> Callable[..., None]:
-            return archive("nbest", lambda: nbest.writer(folder / LISTS))
+            return archive(LISTS, lambda: nbest.writer(folder / LISTS))
 
         def write(given: Lattice | NBest, rescored: Rescored, setting: Setting, settled: Rescored) -> None:
             if isinstance(given, NBest):
@@ -145,9 +150,10 @@ def writing(folder: Path, kind: str | None, n: int, words: Path | None) -> Itera
                 return
             lattice = rescored.expanded(setting) if kind == "expanded" else rescored.replaced(setting)
             if "kind" in given.header:
-                archive("kaldi", lambda: kaldi.writer(folder / KALDI, words))(_as_kaldi(lattice, given))
+                archive(KALDI, lambda: kaldi.writer(folder / KALDI, words))(_as_kaldi(lattice, given))
             else:
-                archive("htk", lambda: _files(folder / LATTICES))(lattice)
+                archive(LATTICES, lambda: _files(folder / LATTICES))(lattice)
+                names.add(f"{LATTICES}/{file_of(lattice.utterance)}")
 
         yield write
 
@@ -159,6 +165,11 @@ def _as_kaldi(lattice: Lattice, given: Lattice) -> Lattice:
     return replace(lattice, words=tuple(SILENT if word == END else word for word in lattice.words))
 
 
+def file_of(utterance: str) -> str:
+    """The name of an utterance's file."""
+    return f"{utterance.replace('/', '_')}{SLF}"
+
+
 @contextmanager
 def _files(folder: Path) -> Iterator[Callable[[Lattice], None]]:
     """Takes lattices of HTK, a file for each; they come to the folder together, when the block ends."""
@@ -167,7 +178,7 @@ def _files(folder: Path) -> Iterator[Callable[[Lattice], None]]:
     with TemporaryDirectory(prefix=".", dir=folder) as waiting:
 
         def write(lattice: Lattice) -> None:
-            name = f"{lattice.utterance.replace('/', '_')}.slf.gz"
+            name = file_of(lattice.utterance)
             if name in names:
                 raise ValueError(f"{folder / name}: two utterances would have this file, {lattice.utterance} is one")
             names.add(name)
