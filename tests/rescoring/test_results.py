@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from small import drawn, lattices, listed, neural, ngram
 
+from selfnorm import lattices as formats
 from selfnorm.lattices import nbest
 from selfnorm.lattices.lattice import Scales, assemble
 from selfnorm.lattices.nbest import Hypothesis, NBest
@@ -166,6 +167,19 @@ def test_two_utterances_cannot_have_one_file(timed, tmp_path):
         write(named[0].given, named[0], Setting(), named[0])
         with pytest.raises(ValueError, match="two utterances would have this file"):
             write(named[1].given, named[1], Setting(), named[1])
+
+
+def test_names_that_no_file_could_have(timed, tmp_path):
+    """Long ones, also where a character is cut in two, and those that would be hidden from the next pass."""
+    names = ["x" * 300, "x" * 300 + "y", "é" * 200, "xé" * 150, ".hidden", "..", "plain"]
+    (rescored,) = Rescorer({}).rescore([timed])
+    with writing(tmp_path, "replaced", 0, None) as write:
+        for name in names:
+            each = replace(rescored, given=replace(timed, utterance=name))
+            write(each.given, each, Setting(), each)
+    found = [each.utterance for each in formats.read([tmp_path / "lattices"])]
+    assert sorted(found) == sorted(names)
+    assert (tmp_path / "lattices" / "plain.slf.gz").exists()
 
 
 def test_a_list_with_every_scorer_can_be_read_again(timed, scorers, tmp_path):

@@ -1,5 +1,6 @@
 """What the second pass says of an utterance, and the files it is written to."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ Words = tuple[str, ...]
 LISTS, KALDI, LATTICES = "nbest.jsonl.gz", "lat.1.gz", "lattices"  # the last is a folder
 TIMES = "hypotheses.ctm"
 SLF = ".slf.gz"
+LONGEST = 180  # bytes of a file's name: file systems take 255, with what is added while it is written
 
 
 @dataclass(frozen=True)
@@ -166,8 +168,14 @@ def _as_kaldi(lattice: Lattice, given: Lattice) -> Lattice:
 
 
 def file_of(utterance: str) -> str:
-    """The name of an utterance's file."""
-    return f"{utterance.replace('/', '_')}{SLF}"
+    """The name of an utterance's file: never hidden, and not too long for a file system; the utterance's is inside."""
+    name = utterance.replace("/", "_")
+    if name.startswith("."):
+        name = f"_{name}"
+    if len(name.encode()) > LONGEST:
+        digest = hashlib.sha256(utterance.encode()).hexdigest()[:16]
+        name = f"{name.encode()[:LONGEST].decode(errors='ignore')}-{digest}"
+    return f"{name}{SLF}"
 
 
 @contextmanager
