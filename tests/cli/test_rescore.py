@@ -201,6 +201,16 @@ def test_kaldi_lattices_go_out_as_they_came(verb, kaldi, lm, tmp_path):
         assert set(again.words) == {"", "w0", "w1"}  # and no </s>
 
 
+@pytest.mark.parametrize("shared", [[], ["--shared"]], ids=["alone", "shared"])
+def test_times_are_in_frames_of_the_given_length(verb, kaldi, tmp_path, shared):
+    kaldi[0].write_bytes(gzip.compress(b"k_1\n0 1 1 1,2,5_5\n1 2 2 2,3,5_5_5\n2 0.5,0,\n\n"))
+    for given, times in (([], ["0.00 0.02 w0", "0.02 0.03 w1"]), (["0.03"], ["0.00 0.06 w0", "0.06 0.09 w1"])):
+        more = [each for shift in given for each in ("--frame-shift", shift)]
+        out = tmp_path / f"out{len(given)}"
+        assert verb(kaldi[0], "--words", kaldi[1], "--lm-scale", "10", "--to", out, *more, *shared)[::2] == (0, "")
+        assert (out / "hypotheses.ctm").read_text().splitlines() == [f"k_1 1 {row}" for row in times]
+
+
 def test_htk_lattices_go_out_one_by_one(verb, slf, lm, tmp_path):
     for kind in ("replaced", "expanded"):
         status, _, err = verb(slf, "--to", tmp_path / "out", "--output", kind, "--ngram", lm, "--lm-scale", "3")
@@ -372,6 +382,8 @@ def test_notes_are_told_once(verb, slf, tmp_path):
         (["--unknown", "nan"], "--unknown 'nan'"),
         (["--lm-scale", "nan"], "the lm scale is nan; give a number that is finite"),
         (["--lm-scale", "-3"], "the lm scale is -3, which would prefer the least likely words; give a number from 0"),
+        (["--frame-shift", "0"], "--frame-shift 0: give the seconds of a frame, such as 0.01 or 0.03"),
+        (["--frame-shift", "nan"], "--frame-shift nan: give the seconds of a frame"),
         (["--word-penalty", "inf"], "the word penalty is inf; give a number that is finite"),
         (["--algorithm", "viterbi"], "viterbi"),
         (["--algorithm", "nbest", "--ngram", "lm.arpa"], "anna_1 is a lattice and the algorithm 'nbest' takes lists"),

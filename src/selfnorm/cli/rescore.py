@@ -1,6 +1,7 @@
 """`selfnorm rescore`: lattices and n-best lists, a second time, with a better language model."""
 
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,6 +45,9 @@ def rescore(
         Path | None, option(INPUT, "What was said, to count errors: Kaldi text, .trn, CTM, JSONL.", **FILE)
     ] = None,
     max_arcs: Annotated[int, option(INPUT, "Of one lattice; larger ones are refused.", min=1, **COUNT)] = 2_000_000,
+    frame_shift: Annotated[
+        float, option(INPUT, "Seconds of a frame in Kaldi's alignments; 0.03 for chain models.", **NUMBER)
+    ] = 0.01,
     strict: Annotated[bool, option(INPUT, "Stop at what cannot be read.", "--strict")] = False,
     model: Annotated[Path | None, option(MODELS, "The neural language model.", metavar="RUN")] = None,
     ngram: Annotated[Path | None, option(MODELS, "An n-gram model (ARPA), mixed in word by word.", **FILE)] = None,
@@ -128,6 +132,8 @@ def rescore(
         raise ValueError(f"--output {output!r}: choose from {', '.join(KINDS)}")
     if scales is not None:
         check_scales(lm_scale, word_penalty, weight, ngram_weight, unknown)
+    if not 0 < frame_shift < inf:
+        raise ValueError(f"--frame-shift {frame_shift:g}: give the seconds of a frame, such as 0.01 or 0.03")
     check(shared, no_wait)
     if shared and carry_over:
         raise ValueError("--carry-over works on the speakers of all utterances together; leave out --shared")
@@ -161,9 +167,10 @@ def rescore(
     tally, developing = (Tally(report=_refuse if strict else tell) for _ in range(2))
 
     tuning = tune_on is not None or cross_validate is not None
+    reading: dict[str, Any] = {"words": words, "max_arcs": max_arcs, "frame_shift": frame_shift}
 
     def read(paths: list[Path], tally: Tally) -> Iterator[Any]:
-        found = tally.good(formats.read(paths, words=words, max_arcs=max_arcs))
+        found = tally.good(formats.read(paths, **reading))
         return found if setting.lm_scale is not None else with_a_scale(found, tuning)
 
     def develop(tally: Tally) -> tuple[Iterator[Any], Any]:
@@ -183,7 +190,7 @@ def rescore(
         if shared:
             outcome, tally, broken = shared_pass(
                 lattices,
-                lambda path: formats.read([path], words=words, max_arcs=max_arcs),
+                lambda path: formats.read([path], **reading),
                 rescorer,
                 places,
                 Ways(said, develop if tune_on else None, cross_validate, least_risk),
