@@ -123,8 +123,45 @@ def test_errors_beside_those_of_the_first_pass(verb, slf, lm, said, tmp_path):
     status, out, _ = verb(*arguments)
     assert status == 0
     assert "first pass" in out
-    assert "lm scale of the header, if it has one, weight 1.000" in out
+    assert "lm scale 2.000, weight 1.000, word penalty -0.500, ngram weight 1.000" in out
     assert f"{tmp_path / 'out'}: 5 utterances, 30 arcs in " in out
+
+
+def test_scales_that_no_header_says_are_told(verb, slf, lists, kaldi, lm, tmp_path):
+    path = tmp_path / "scored.jsonl"
+    rows = [{"text": "w1 w2", "am": -1.5, "lm": -3}, {"text": "w2", "am": -2, "lm": -2}]
+    path.write_text("".join(json.dumps({"utt": f"s_{n}", "hyps": rows}) + "\n" for n in range(3)))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "text").write_text("f_1-1 w1\nf_1-2 w2\n")
+    for name in ("ac_cost", "lm_cost"):
+        (folder / name).write_text("f_1-1 3.5\nf_1-2 4\n")
+    for n, (given, utterance) in enumerate(((path, "s_0"), (folder, "f_1"))):
+        arguments = [given, "--ngram", lm, "--to", tmp_path / f"out{n}"]
+        status, out, err = verb(*arguments)
+        assert (status, err.count("\n")) == (0, 1)
+        assert f"{utterance}: lists do not say the scale of their LM scores; give --lm-scale" in err
+        assert "lm scale 1.000, weight 1.000, word penalty 0.000" in out
+        assert verb(*arguments, "--shared")[2] == err
+        assert verb(*arguments, "--lm-scale", "10")[2] == ""
+    assert verb(lists, "--ngram", lm, "--to", tmp_path / "out")[2] == ""  # which have none
+    (slf / "anna_1.slf").write_text((slf / "anna_1.slf").read_text().replace("lmscale=2", "lmscale=5"))
+    assert "lm scale 2.000 to 5.000, weight" in verb(slf, "--ngram", lm, "--to", tmp_path / "out")[1]
+
+
+@pytest.mark.parametrize("shared", [[], ["--shared"]], ids=["alone", "shared"])
+def test_headers_that_differ_are_told_where_tuning_begins_with_one(verb, slf, said, lm, tmp_path, shared):
+    for name in ("ben_1", "ben_2"):
+        path = slf / f"{name}.slf"
+        path.write_text(path.read_text().replace("lmscale=2", "lmscale=5"))
+    ways = [["--cross-validate", "2", "--references", said], ["--tune-on", slf, "--tune-references", said]]
+    for n, way in enumerate(ways):
+        given = [slf, "--ngram", lm, *way, *shared]
+        status, _, err = verb(*given, "--to", tmp_path / f"out{n}")
+        assert (status, err.count("\n")) == (0, 1)
+        assert "ben_1 has other scales than anna_1 (LM scale 5, not 2; word penalty -0.5, not -0.5)" in err
+        assert verb(*given, "--lm-scale", "3", "--to", tmp_path / f"same{n}")[2] == ""
+    assert verb(slf, "--ngram", lm, "--to", tmp_path / "plain", *shared)[2] == ""
 
 
 def test_names_with_brackets_are_names(verb, slf, tmp_path):

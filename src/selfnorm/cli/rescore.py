@@ -9,6 +9,7 @@ import typer
 
 from selfnorm.cli.options import Debug, Json, print_json, tell
 from selfnorm.cli.rescore_inputs import (
+    Headers,
     check_exact,
     check_file,
     check_places,
@@ -16,8 +17,6 @@ from selfnorm.cli.rescore_inputs import (
     load_scorers,
     speaker_of,
     unknown_words,
-    with_a_scale,
-    without_a_scale,
 )
 from selfnorm.cli.rescore_tables import counting, errors, fields, show
 from selfnorm.cli.sharing import NoWait, Shared, check, given_alike, not_waiting
@@ -169,21 +168,20 @@ def rescore(
     tuning = tune_on is not None or cross_validate is not None
     reading: dict[str, Any] = {"words": words, "max_arcs": max_arcs, "frame_shift": frame_shift}
 
-    def read(paths: list[Path], tally: Tally) -> Iterator[Any]:
-        found = tally.good(formats.read(paths, **reading))
-        return found if setting.lm_scale is not None else with_a_scale(found, tuning)
+    headers = Headers(setting, tuning, cross_validate is not None)
 
     def develop(tally: Tally) -> tuple[Iterator[Any], Any]:
         tally.report = _refuse if strict else tally.report
-        return read(tune_on or [], tally), developed
+        found = tally.good(formats.read(tune_on or [], **reading))
+        return Headers(setting, tuning, True).of(found), developed
 
     def agree(plan: Plan) -> None:
         if strict and plan.broken:
             _refuse(plan.broken[0])
         if output and len(plan.kaldi) > 1:
             raise ValueError(f"{' and '.join(plan.kaldi.values())}: of a text and a binary archive; share one kind")
-        if plan.kaldi and setting.lm_scale is None:
-            without_a_scale(next(iter(plan.kaldi.values())), tuning)
+        for row in plan.rows:
+            headers.see(row)
 
     places = Output(to, output, nbest, words)
     with not_waiting(), counting() as progress:
@@ -204,7 +202,7 @@ def rescore(
                 tell(sentence)
         else:
             outcome = second_pass(
-                read(lattices, tally),
+                headers.of(tally.good(formats.read(lattices, **reading))),
                 rescorer,
                 places,
                 references=said,

@@ -1,11 +1,15 @@
 """What `selfnorm rescore` is given: places, models, scales; a sentence where they do not fit."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import isfinite, log
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from selfnorm.cli.options import tell
+
+if TYPE_CHECKING:
+    from selfnorm.rescoring import Setting
+    from selfnorm.rescoring.plan import Row
 
 WRITTEN = {
     "nbest.jsonl.gz",
@@ -100,21 +104,53 @@ def check_places(lattices: list[Path], to: Path) -> None:
             raise ValueError(f"--to {to}: {path} lies there and would be written over; give another folder")
 
 
-def with_a_scale(items: Iterator[Any], tuning: bool) -> Iterator[Any]:
-    told = False
-    for item in items:
-        if "kind" in getattr(item, "header", ()) and not told:
-            told = True
-            without_a_scale(item.utterance, tuning)
-        yield item
+class Headers:
+    """Tells once what utterances do not say of their scales, and what they say of them differently.
 
+    `tuning`: whether scales are tuned on any utterances, `tuned_on`: whether on these.
+    """
 
-def without_a_scale(utterance: str, tuning: bool) -> None:
-    """Kaldi's lattices do not say at which LM scale they were made, and a search at another one goes wrong."""
-    sentence = f"{utterance}: Kaldi's lattices do not say their LM scale; give --lm-scale, 1/acwt, often 10"
-    if tuning:
-        raise ValueError(f"{sentence}, for the search before tuning")
-    tell(f"{sentence}; 1 is taken")
+    def __init__(self, setting: "Setting", tuning: bool, tuned_on: bool) -> None:
+        self.setting, self.tuning, self.tuned_on = setting, tuning, tuned_on
+        self.first: Row | None = None
+        self.told: set[str] = set()
+
+    def of(self, items: Iterable[Any]) -> Iterator[Any]:
+        from selfnorm.rescoring.plan import Row
+
+        for item in items:
+            self.see(Row.of(item))
+            yield item
+
+    def see(self, row: "Row") -> None:
+        from selfnorm.rescoring.plan import BINARY, LIST, TEXT
+
+        if self.setting.lm_scale is None and row.kind in (TEXT, BINARY):
+            sentence = "Kaldi's lattices do not say their LM scale; give --lm-scale, 1/acwt, often 10"
+            if self.tuning:  # a search at another scale goes wrong
+                raise ValueError(f"{row.utterance}: {sentence}, for the search before tuning")
+            self._once("kaldi", f"{row.utterance}: {sentence}; 1 is taken")
+        if self.setting.lm_scale is None and row.kind == LIST and row.scored and not self.tuning:
+            sentence = "lists do not say the scale of their LM scores; give --lm-scale, for Kaldi's 1/acwt, often 10"
+            self._once("lists", f"{row.utterance}: {sentence}; 1 is taken")
+        self.first = self.first or row
+        if self.tuned_on and self._said(row) != self._said(self.first):
+            self._once(
+                "headers",
+                f"{row.utterance} has other scales than {self.first.utterance} (LM scale {row.scale:g}, not "
+                f"{self.first.scale:g}; word penalty {row.penalty:g}, not {self.first.penalty:g}), and tuning begins "
+                "with one for all, that of the first; give --lm-scale and --word-penalty, or tune them apart",
+            )
+
+    def _said(self, row: "Row") -> tuple[float | None, float | None]:
+        """What the header decides."""
+        scale = row.scale if self.setting.lm_scale is None else None
+        return scale, row.penalty if self.setting.word_penalty is None else None
+
+    def _once(self, about: str, sentence: str) -> None:
+        if about not in self.told:
+            self.told.add(about)
+            tell(sentence)
 
 
 def speaker_of(path: Path | None) -> Callable[[str], str]:

@@ -1,7 +1,7 @@
 """What `selfnorm rescore` shows: the scales, the errors before and after, and a counter on the way."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +11,6 @@ from selfnorm.cli.options import tell
 
 if TYPE_CHECKING:
     from selfnorm.cli.wer import Row
-    from selfnorm.rescoring import Setting
     from selfnorm.rescoring.second_pass import Outcome
 
 Words = dict[str, tuple[str, ...]]
@@ -78,7 +77,7 @@ def show(outcome: "Outcome", to: Path, failed: int, arcs: int, rows: "dict[str, 
         console.print(
             "neither --model nor --ngram: nothing was rescored, the first pass's scores decided", highlight=False
         )
-    for line in scale_lines(outcome.folds or [outcome.setting]):
+    for line in scale_lines(outcome):
         console.print(line, highlight=False, soft_wrap=True)
     if total is not None:
         columns = ["set", "WER %", "first pass", "difference", "95 % interval", "p"]
@@ -89,14 +88,23 @@ def show(outcome: "Outcome", to: Path, failed: int, arcs: int, rows: "dict[str, 
     console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def scale_lines(settings: "list[Setting]") -> Iterator[str]:
+def scale_lines(outcome: "Outcome") -> Iterator[str]:
+    """The settings; what one leaves to the headers is shown as these say it."""
+    scales, penalties = zip(*(result.scales for result in outcome.results))
+    of_headers = {"lm_scale": _span(scales), "word_penalty": _span(penalties)}
+    settings = outcome.folds or [outcome.setting]
     for number, setting in enumerate(settings, start=1):
         fold = f"fold {number}: " if len(settings) > 1 else ""
         shown = [
-            f"{name.replace('_', ' ')} {'of the header, if it has one' if value is None else f'{value:.3f}'}"
+            f"{name.replace('_', ' ')} {of_headers[name] if value is None else f'{value:.3f}'}"
             for name, value in asdict(setting).items()
         ]
         yield fold + ", ".join(shown)
+
+
+def _span(values: Sequence[float]) -> str:
+    least, most = min(values), max(values)
+    return f"{least:.3f}" if least == most else f"{least:.3f} to {most:.3f}"
 
 
 @contextmanager

@@ -34,6 +34,7 @@ class Result:
     first: Words  # the first pass's
     score: float
     spoken: tuple[Spoken, ...] | None  # with their times, where the lattice has some
+    scales: tuple[float, float] = (1.0, 0.0)  # LM scale and word penalty they were decided with
 
 
 def decide(rescored: Rescored, setting: Setting, risk: bool = False, given: Setting | None = None) -> Result:
@@ -52,7 +53,8 @@ def decide(rescored: Rescored, setting: Setting, risk: bool = False, given: Sett
             for arc in said
         )
     score = float(totals[list(arcs)].sum())
-    return Result(lattice.utterance, words_of(lattice, arcs), _first(rescored.given, given), score, spoken)
+    scales = setting.scale(lattice), setting.penalty(lattice)
+    return Result(lattice.utterance, words_of(lattice, arcs), _first(rescored.given, given), score, spoken, scales)
 
 
 def _first(lattice: Lattice, given: Setting | None) -> Words:
