@@ -1,5 +1,7 @@
 """Every algorithm against every path: the definition is a sum over one path, with whole sentences scored at once."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -192,3 +194,11 @@ def _drawn(seed):
     columns = {"acoustic": rng.normal(0, 3, 7), "lm": rng.normal(-2, 1, 7)}
     sources, targets, words = zip(*arcs)
     return assemble(f"u{seed}", nodes=4, start=0, end=3, sources=sources, targets=targets, words=words, **columns)
+
+
+@pytest.mark.parametrize("algorithm", ["push_forward", "path_cover", "exact"])
+def test_a_literal_unk_is_known_and_has_no_penalty(scorers, algorithm):
+    lattice = replace(_drawn(1), words=("<unk>",) * _drawn(1).arcs)
+    (done,) = Rescorer({NEURAL: scorers[NEURAL], NGRAM: scorers[NGRAM]}, algorithm=algorithm).rescore([lattice])
+    for told in done.scores.values():
+        assert not told.unknown.any()

@@ -96,7 +96,8 @@ def rescore(
     together: Annotated[int, option(SEARCH, "Arcs of the lattices worked on at a time.", min=1, **COUNT)] = 500_000,
     to: Annotated[Path, option(OUTPUT, "For the best words and the scales.", metavar="FOLDER")],
     output: Annotated[
-        str | None, option(OUTPUT, "Lattices: replaced (new scores) or expanded (by history).", metavar="KIND")
+        str | None,
+        option(OUTPUT, "Lattices: replaced (new scores), expanded (by history; not path_cover).", metavar="KIND"),
     ] = None,
     nbest: Annotated[int, option(OUTPUT, "Best hypotheses of each lattice to list.", min=0, **COUNT)] = 0,
     shared: Shared = False,
