@@ -226,3 +226,13 @@ def test_what_extend_adds_passes_the_tests_of_the_package(tmp_path):
         r"test_members_tell_one_story\[Zipf",
     ):
         assert re.search(must + r".*PASSED", report), must
+
+
+def test_labels_that_are_no_words_are_all_named():
+    from selfnorm.lattices.htk_fields import NO_WORDS
+    from selfnorm.vocabulary import END
+
+    (row,) = re.findall(r"^\| HTK SLF \| (`!NULL`.*?) \| (.*?) \|$", (ROOT / "docs" / "rescoring.md").read_text(), re.M)
+    silent, end = ({*re.findall(r"`([^`]+)`", cell)} for cell in row)
+    assert silent == {label for label, word in NO_WORDS.items() if label and word != END}
+    assert end == {label for label, word in NO_WORDS.items() if word == END}

@@ -1,4 +1,7 @@
-"""Perplexity, always normalized over the whole vocabulary, and how well the scores normalize themselves."""
+"""Perplexity, normalized over the whole vocabulary of a model, and how well the scores normalize themselves.
+
+That of a mixture is normalized where its models know the same words.
+"""
 
 import math
 import time
@@ -15,6 +18,7 @@ from selfnorm.models import Model
 from selfnorm.scorers.interpolated import mix
 from selfnorm.scorers.ngram import NGram, Scored
 from selfnorm.scorers.text import Floats, Words, hiddens, measure
+from selfnorm.vocabulary import Vocabulary
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 BANDS = (10, 100, 1_000, 10_000, 100_000)  # ranks of the target that part the frequency bands
@@ -115,7 +119,8 @@ class Mixture:
     """A neural model, normalized, and an n-gram model, interpolated word by word.
 
     Each scores a word it does not know as its own `<unk>`, which stands for many words: where the two vocabularies
-    differ, compare the perplexities over words that both know.
+    differ, the words that one of them knows get the whole of the other's `<unk>` each, and the mixture adds up to more
+    than 1. Make the n-gram with the run's vocabulary.
     """
 
     ngram_perplexity: float
@@ -137,6 +142,12 @@ def evaluate_mixture(words: Words, unknown: int, scored: Scored, weight: float) 
         mixture_perplexity=_perplexity(mixed),
         mixture_perplexity_without_unk=_perplexity(mixed[scored.known & (words.targets != unknown)]),
     )
+
+
+def apart(one: Vocabulary, other: Vocabulary) -> tuple[int, int]:
+    """How many words each of two vocabularies has that the other has not."""
+    first, second = set(one.words), set(other.words)
+    return len(first - second), len(second - first)
 
 
 def _perplexity(values: Floats) -> float:

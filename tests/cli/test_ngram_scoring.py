@@ -106,6 +106,20 @@ def test_evaluate_a_mixture(verb, run, lm, text, development):
     assert "weight of the n-gram in the mixture" in out
 
 
+def test_a_mixture_of_different_words_is_not_normalized_and_says_so(verb, run, data, lm, text, development, tmp_path):
+    arguments = ["evaluate", run, text, "--tune", development, "--ngram"]
+    status, out, err = verb(*arguments, lm, "--json")
+    known = len(selfnorm.load(run, "cpu").vocabulary)
+    assert (status, json.loads(out)["mixture_normalized"], err.count("\n")) == (0, False, 1)
+    assert f"{lm}: has 1 words that {run} does not know, and lacks {known - 4:,} that it does" in err
+    assert "perplexity of the mixture, not normalized" in verb(*arguments, lm)[1]
+    alike = tmp_path / "alike.arpa"
+    given = ["--order", "2", "--vocab", data / "vocab.txt", "--to", alike]
+    assert verb("ngram", data.parent / "train.txt", *given)[0] == 0
+    status, out, err = verb(*arguments, alike, "--json")
+    assert (status, json.loads(out)["mixture_normalized"], err) == (0, True, "")
+
+
 def test_score_with_an_arpa_file(verb, lm, text):
     rows = [line.split("\t") for line in verb("score", lm, text)[1].splitlines()]
     wanted = NGram.load(lm).text(words(text)).scores

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import random
+import shutil
 from functools import partial
 
 import pytest
@@ -13,7 +14,7 @@ from spoken import LATTICE
 from trials import call
 
 from selfnorm import lattices as formats
-from selfnorm.cli.rescore import unknown_words
+from selfnorm.cli.rescore_inputs import unknown_words
 from selfnorm.lattices.paths import best, words_of
 from selfnorm.rescoring import NGRAM, Rescorer, Setting
 from selfnorm.rescoring.results import decide
@@ -122,8 +123,45 @@ def test_errors_beside_those_of_the_first_pass(verb, slf, lm, said, tmp_path):
     status, out, _ = verb(*arguments)
     assert status == 0
     assert "first pass" in out
-    assert "lm scale of the header, if it has one, weight 1.000" in out
+    assert "lm scale 2.000, weight 1.000, word penalty -0.500, ngram weight 1.000" in out
     assert f"{tmp_path / 'out'}: 5 utterances, 30 arcs in " in out
+
+
+def test_scales_that_no_header_says_are_told(verb, slf, lists, kaldi, lm, tmp_path):
+    path = tmp_path / "scored.jsonl"
+    rows = [{"text": "w1 w2", "am": -1.5, "lm": -3}, {"text": "w2", "am": -2, "lm": -2}]
+    path.write_text("".join(json.dumps({"utt": f"s_{n}", "hyps": rows}) + "\n" for n in range(3)))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "text").write_text("f_1-1 w1\nf_1-2 w2\n")
+    for name in ("ac_cost", "lm_cost"):
+        (folder / name).write_text("f_1-1 3.5\nf_1-2 4\n")
+    for n, (given, utterance) in enumerate(((path, "s_0"), (folder, "f_1"))):
+        arguments = [given, "--ngram", lm, "--to", tmp_path / f"out{n}"]
+        status, out, err = verb(*arguments)
+        assert (status, err.count("\n")) == (0, 1)
+        assert f"{utterance}: lists do not say the scale of their LM scores; give --lm-scale" in err
+        assert "lm scale 1.000, weight 1.000, word penalty 0.000" in out
+        assert verb(*arguments, "--shared")[2] == err
+        assert verb(*arguments, "--lm-scale", "10")[2] == ""
+    assert verb(lists, "--ngram", lm, "--to", tmp_path / "out")[2] == ""  # which have none
+    (slf / "anna_1.slf").write_text((slf / "anna_1.slf").read_text().replace("lmscale=2", "lmscale=5"))
+    assert "lm scale 2.000 to 5.000, weight" in verb(slf, "--ngram", lm, "--to", tmp_path / "out")[1]
+
+
+@pytest.mark.parametrize("shared", [[], ["--shared"]], ids=["alone", "shared"])
+def test_headers_that_differ_are_told_where_tuning_begins_with_one(verb, slf, said, lm, tmp_path, shared):
+    for name in ("ben_1", "ben_2"):
+        path = slf / f"{name}.slf"
+        path.write_text(path.read_text().replace("lmscale=2", "lmscale=5"))
+    ways = [["--cross-validate", "2", "--references", said], ["--tune-on", slf, "--tune-references", said]]
+    for n, way in enumerate(ways):
+        given = [slf, "--ngram", lm, *way, *shared]
+        status, _, err = verb(*given, "--to", tmp_path / f"out{n}")
+        assert (status, err.count("\n")) == (0, 1)
+        assert "ben_1 has other scales than anna_1 (LM scale 5, not 2; word penalty -0.5, not -0.5)" in err
+        assert verb(*given, "--lm-scale", "3", "--to", tmp_path / f"same{n}")[2] == ""
+    assert verb(slf, "--ngram", lm, "--to", tmp_path / "plain", *shared)[2] == ""
 
 
 def test_names_with_brackets_are_names(verb, slf, tmp_path):
@@ -137,10 +175,26 @@ def test_utterances_without_a_reference_are_counted(verb, slf, said, tmp_path):
     status, out, err = verb(slf, "--to", tmp_path / "out", "--references", said, "--json")
     assert (status, json.loads(out)["wer"]["words"]) == (0, 1)
     assert err == "4 utterances have no reference; their errors were not counted\n"
-    said.write_text("nobody w1\n")
+
+
+def test_references_that_were_not_counted_are_told(verb, slf, said, tmp_path):
+    with said.open("a") as file:
+        file.writelines(f"carl_{n} w1\n" for n in range(5))
+    (slf / "ben_3.slf").write_text("N=1")  # broken
     status, out, err = verb(slf, "--to", tmp_path / "out", "--references", said, "--json")
-    assert (status, err) == (0, "no utterance has a reference; errors were not counted\n")
-    assert "wer" not in json.loads(out)
+    assert (status, json.loads(out)["wer"]["words"], json.loads(out)["wer"]["not_counted"]) == (1, 8, 6)
+    assert err.splitlines()[1:] == [
+        "6 of 10 references were not counted (ben_3, carl_0, carl_1, ...): there was nothing to rescore for them that "
+        "could be read; the WER is of the other 4"
+    ]
+
+
+def test_no_reference_for_any_utterance_is_a_mistake(verb, slf, said, tmp_path):
+    said.write_text("nobody w1\n")
+    status, out, err = verb(slf, "--to", tmp_path / "out", "--references", said)
+    assert (status, out) == (2, "")
+    assert "anna_1 is the first utterance, nobody the first reference; name them alike" in err
+    assert (tmp_path / "out" / "hypotheses.txt").exists()
 
 
 def test_folds_are_tuned_and_stored(verb, slf, said, lm, tmp_path):
@@ -184,6 +238,16 @@ def test_kaldi_lattices_go_out_as_they_came(verb, kaldi, lm, tmp_path):
         assert set(again.words) == {"", "w0", "w1"}  # and no </s>
 
 
+@pytest.mark.parametrize("shared", [[], ["--shared"]], ids=["alone", "shared"])
+def test_times_are_in_frames_of_the_given_length(verb, kaldi, tmp_path, shared):
+    kaldi[0].write_bytes(gzip.compress(b"k_1\n0 1 1 1,2,5_5\n1 2 2 2,3,5_5_5\n2 0.5,0,\n\n"))
+    for given, times in (([], ["0.00 0.02 w0", "0.02 0.03 w1"]), (["0.03"], ["0.00 0.06 w0", "0.06 0.09 w1"])):
+        more = [each for shift in given for each in ("--frame-shift", shift)]
+        out = tmp_path / f"out{len(given)}"
+        assert verb(kaldi[0], "--words", kaldi[1], "--lm-scale", "10", "--to", out, *more, *shared)[::2] == (0, "")
+        assert (out / "hypotheses.ctm").read_text().splitlines() == [f"k_1 1 {row}" for row in times]
+
+
 def test_htk_lattices_go_out_one_by_one(verb, slf, lm, tmp_path):
     for kind in ("replaced", "expanded"):
         status, _, err = verb(slf, "--to", tmp_path / "out", "--output", kind, "--ngram", lm, "--lm-scale", "3")
@@ -224,6 +288,26 @@ def test_every_way_to_search(verb, slf, run, lm, tmp_path, options):
     assert (status, err) == (0, "")
     assert json.loads(out)["utterances"] == 5
     assert len(lines(tmp_path / "out" / "hypotheses.txt")) == 5
+
+
+def test_lists_by_path_cover_have_the_models_own_scores(verb, slf, lm, tmp_path):
+    for weight in ("1", "0.5"):
+        arguments = ["--ngram", lm, "--weight", weight, "--algorithm", "path_cover", "--nbest", "9"]
+        status, _, err = verb(slf, "--to", tmp_path / "out", *arguments)
+        assert (status, err) == (0, "")
+        heard, scorer = lines(tmp_path / "out" / "hypotheses.txt"), NGram.load(lm)
+        for each in formats.read([tmp_path / "out" / "nbest.jsonl.gz"]):
+            assert heard[each.utterance] == each.hypotheses[0].words
+            for hypothesis in each.hypotheses:
+                assert hypothesis.extra["ngram"] == pytest.approx(sum(scorer.score(hypothesis.words)))
+
+
+def test_what_path_cover_cannot_expand_is_refused(verb, slf, lm, tmp_path):
+    arguments = [slf, "--to", tmp_path / "out", "--ngram", lm, "--algorithm", "path_cover", "--output"]
+    status, out, err = verb(*arguments, "expanded")
+    assert (status, out) == (2, "")
+    assert "--output expanded keeps histories apart, and path_cover" in err
+    assert verb(*arguments, "replaced")[0] == 0
 
 
 @pytest.fixture(scope="session")
@@ -334,6 +418,9 @@ def test_notes_are_told_once(verb, slf, tmp_path):
         (["--unknown", "share=0"], "--unknown 'share=0'"),
         (["--unknown", "nan"], "--unknown 'nan'"),
         (["--lm-scale", "nan"], "the lm scale is nan; give a number that is finite"),
+        (["--lm-scale", "-3"], "the lm scale is -3, which would prefer the least likely words; give a number from 0"),
+        (["--frame-shift", "0"], "--frame-shift 0: give the seconds of a frame, such as 0.01 or 0.03"),
+        (["--frame-shift", "nan"], "--frame-shift nan: give the seconds of a frame"),
         (["--word-penalty", "inf"], "the word penalty is inf; give a number that is finite"),
         (["--algorithm", "viterbi"], "viterbi"),
         (["--algorithm", "nbest", "--ngram", "lm.arpa"], "anna_1 is a lattice and the algorithm 'nbest' takes lists"),
@@ -342,7 +429,15 @@ def test_notes_are_told_once(verb, slf, tmp_path):
         (["--ngram", "absent"], "absent: there is no such file; give an n-gram model"),
         (["--old-ngram", "lm.arpa"], "--old-ngram alone replaces nothing; give --model or --ngram too"),
         (["--references", "absent"], "absent: there is no such file; give a transcript"),
+        (["--references", "slf"], "slf: is a folder; give a file"),
+        (["--tune-on", "slf", "--tune-references", "slf"], "slf: is a folder; give a file"),
         (["--scales", "absent"], "absent: holds no scales"),
+        (["--scales", "absent", "--lm-scale", "3"], "--scales and --lm-scale say the same thing; give one of them"),
+        (["--scales", "absent", "--word-penalty", "0"], "--scales and --word-penalty say the same thing"),
+        (["--scales", "absent", "--weight", "1"], "--scales and --weight say the same thing"),
+        (["--scales", "absent", "--ngram-weight", "0.5"], "--scales and --ngram-weight say the same thing"),
+        (["--scales", "absent", "--unknown", "-5"], "--scales and --unknown say the same thing"),
+        (["--scales", "absent", "--unknown", "keep"], "absent: holds no scales"),
         (["--words", "absent"], "absent: there is no such file; give the words.txt"),
     ],
     ids=str,
@@ -356,6 +451,29 @@ def test_mistakes_are_one_sentence(verb, slf, said, lm, tmp_path, options, sente
     assert sentence in err
     assert err.count("\n") == 1
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+EXACT = [
+    ["--tune-on", "slf", "--tune-references", "refs.txt"],
+    ["--cross-validate", "2", "--references", "refs.txt"],
+    ["--nbest", "2"],
+    ["--output", "replaced"],
+    ["--output", "expanded"],
+    ["--least-risk"],
+]
+
+
+@pytest.mark.parametrize("options", EXACT, ids=str)
+def test_what_needs_several_paths_is_refused_with_exact(verb, slf, said, lm, tmp_path, options):
+    given = [tmp_path / each if each in ("slf", "refs.txt") else each for each in options]
+    status, out, err = verb(slf, "--to", tmp_path / "out", "--ngram", lm, "--algorithm", "exact", *given)
+    assert (status, out) == (2, "")
+    assert f"exact keeps one path of each lattice, and {options[0]} needs all that are good" in err
+    assert verb(slf, "--to", tmp_path / "out", "--algorithm", "exact", *given)[0] == 0  # nothing is rescored
+
+
+def test_one_best_hypothesis_can_be_exact(verb, slf, lm, tmp_path):
+    assert verb(slf, "--to", tmp_path / "out", "--ngram", lm, "--algorithm", "exact", "--nbest", "1")[0] == 0
 
 
 def test_a_file_where_the_folder_should_be(verb, slf, tmp_path):
@@ -387,8 +505,47 @@ def test_the_help_fits_and_has_panels(verb):
 
 def test_input_is_not_written_over(verb, slf, tmp_path):
     assert "would be written over" in verb(slf, "--to", slf)[2]
+    inside = tmp_path / "out" / "lattices" / "one.slf"
+    inside.parent.mkdir(parents=True)
+    inside.write_text(LATTICE.format(1, 2, 3, 4, name="one"))
+    for given in ([inside], [slf, "--tune-on", inside, "--tune-references", slf / "anna_1.slf"]):
+        assert "one.slf lies there and would be written over" in verb(*given, "--to", tmp_path / "out")[2]
     (tmp_path / "file").write_text("")
     assert "is a file; give a folder" in verb(slf, "--to", tmp_path / "file")[2]
+
+
+@pytest.mark.parametrize("shared", [[], ["--shared"]], ids=["alone", "shared"])
+def test_what_an_earlier_run_wrote_does_not_stay(verb, slf, kaldi, lm, tmp_path, shared):
+    out = tmp_path / "out"
+
+    def there(*arguments):
+        assert verb(*arguments, "--ngram", lm, "--to", out, *shared)[0] == 0
+        if shared:
+            shutil.rmtree(out / "shared")
+        return {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+
+    always = {"hypotheses.txt", "hypotheses.trn", "scales.json"}
+    timed = {*always, "hypotheses.ctm"}
+    first = there(slf, "--output", "replaced", "--nbest", "2")
+    assert first == {*timed, "nbest.jsonl.gz", *(f"lattices/{name}.slf.gz" for name in NAMES)}
+    one = slf / "anna_1.slf"
+    assert there(one, "--output", "replaced") == {*timed, "lattices/anna_1.slf.gz"}
+    assert there(slf) == timed
+    assert not (out / "lattices").exists()
+    given = [kaldi[0], "--words", kaldi[1], "--lm-scale", "10", "--output", "replaced"]
+    assert there(*given) - {"hypotheses.ctm"} == {*always, "lat.1.gz"}
+    assert there(slf) == timed
+
+
+def test_what_others_left_there_stays(verb, slf, lm, tmp_path):
+    out = tmp_path / "out"
+    (out / "lattices").mkdir(parents=True)
+    for name in ("nbest.jsonl.gz", "lat.1.gz", "lattices/mine.slf.gz", "notes"):
+        (out / name).write_text("mine")
+    for more in ([], ["--output", "replaced"], []):
+        assert verb(slf, "--ngram", lm, "--to", out, *more)[0] == 0
+        for name in ("nbest.jsonl.gz", "lat.1.gz", "lattices/mine.slf.gz", "notes"):
+            assert (out / name).read_text() == "mine"
 
 
 def test_a_device_that_is_not_there(verb, slf, tmp_path, run):

@@ -1,10 +1,12 @@
 """Every algorithm against every path: the definition is a sum over one path, with whole sentences scored at once."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import lattices, neural, ngram, paths
+from small import lattices, listed, neural, ngram, paths
 
 from selfnorm.lattices.lattice import SILENT
 from selfnorm.lattices.paths import best, n_best, words_of
@@ -144,6 +146,37 @@ def test_path_cover_gives_every_arc_its_word_on_the_best_path_through_it(name, l
         assert min(abs(np.array(said) - done.scores[NEURAL].score[arc])) < 1e-4
 
 
+@pytest.mark.parametrize("keep", [False, True], ids=["penalty", "keep"])
+@settings(max_examples=40)
+@given(lattice=lattices(end=False))
+def test_what_path_cover_decides_on_has_the_true_scores(scorers, keep, lattice):
+    chosen = {NEURAL: neural("transformer"), NGRAM: scorers[NGRAM]}
+    setting = Setting(weight=0.7, ngram_weight=0.3)
+    rescorer = Rescorer(chosen, setting, keep=keep)
+    (done,) = rescorer.rescore([lattice])
+    assert rescorer.approximates
+    settled = rescorer.settled(done, setting, n=10_000)
+    tree = settled.lattice
+    found = n_best(tree, 10_000, settled.totals(setting))
+    truth = {}
+    for arcs in paths(lattice):
+        words, score = words_of(lattice, arcs), by_hand(lattice, arcs, chosen, setting, keep)
+        truth[words] = max(score, truth.get(words, -np.inf))
+    assert {words_of(tree, path.arcs) for path in found} == truth.keys()
+    for path in found:
+        assert path.score <= truth[words_of(tree, path.arcs)] + 1e-4  # of paths with the same words one is kept
+        assert path.score == pytest.approx(by_hand(tree, path.arcs, chosen, setting, keep), abs=1e-4)
+    if tree.times is not None:
+        assert (tree.times[tree.targets] == done.lattice.times[done.lattice.targets[settled.arcs]]).all()
+
+
+def test_a_list_is_settled_as_it_is(scorers):
+    given = listed(_drawn(1))
+    rescorer = Rescorer({NEURAL: neural("transformer")}, algorithm="path_cover")
+    (done,) = rescorer.rescore([given])
+    assert rescorer.settled(done, Setting()) is done
+
+
 @pytest.mark.parametrize("histories", ["sentences", "streams"])
 def test_a_transformer_can_be_pushed_forward_too(histories):
     scorer, setting = neural("transformer", histories), Setting(weight=0.8)
@@ -161,3 +194,11 @@ def _drawn(seed):
     columns = {"acoustic": rng.normal(0, 3, 7), "lm": rng.normal(-2, 1, 7)}
     sources, targets, words = zip(*arcs)
     return assemble(f"u{seed}", nodes=4, start=0, end=3, sources=sources, targets=targets, words=words, **columns)
+
+
+@pytest.mark.parametrize("algorithm", ["push_forward", "path_cover", "exact"])
+def test_a_literal_unk_is_known_and_has_no_penalty(scorers, algorithm):
+    lattice = replace(_drawn(1), words=("<unk>",) * _drawn(1).arcs)
+    (done,) = Rescorer({NEURAL: scorers[NEURAL], NGRAM: scorers[NGRAM]}, algorithm=algorithm).rescore([lattice])
+    for told in done.scores.values():
+        assert not told.unknown.any()

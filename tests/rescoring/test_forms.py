@@ -105,7 +105,7 @@ def test_what_is_written_has_the_best_path_and_its_score(scorers, form, kind, la
     (rescored,) = rescorer.rescore([given])
     said, score = result(rescored, MIXTURE)
     with writing(tmp_path, kind, 0, None if form in ("htk", "words") else words) as write:
-        write(given, rescored, MIXTURE)
+        write(given, rescored, MIXTURE, rescored)
     again = _read(tmp_path, form, words)
     totals = again.total(Scales(lm=1.7, penalty=-0.4))
     if form == "htk":

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from small import drawn, lattices, listed, neural, ngram
 
+from selfnorm import lattices as formats
 from selfnorm.lattices import nbest
 from selfnorm.lattices.lattice import Scales, assemble
 from selfnorm.lattices.nbest import Hypothesis, NBest
@@ -112,7 +113,7 @@ def test_limits_of_sentences_in_a_list_are_no_words(scorers, tmp_path):
     assert by_words["<s>", "w0", "</s>"] == pytest.approx(sum(scorers[NEURAL].score("w0")), abs=1e-4)
     assert by_words[()] == pytest.approx(sum(scorers[NEURAL].score("")), abs=1e-4)
     with writing(tmp_path, None, 0, None) as write:
-        write(given, rescored, MIXTURE)
+        write(given, rescored, MIXTURE, rescored)
     assert len(next(iter(nbest.read(tmp_path / "nbest.jsonl.gz"))).hypotheses) == 3
 
 
@@ -143,14 +144,14 @@ def test_files_appear_together_or_not_at_all(timed, tmp_path):
     lists, lattice = tmp_path / "nbest.jsonl.gz", tmp_path / "lattices" / "talk-1.slf.gz"
     (rescored,) = Rescorer({}).rescore([timed])
     with writing(tmp_path, "expanded", 2, None) as write:
-        write(timed, rescored, Setting())
+        write(timed, rescored, Setting(), rescored)
         assert not lists.exists()
         assert not lattice.exists()
     before = lists.read_bytes(), lattice.read_bytes()
 
     def fail():
         with writing(tmp_path, "replaced", 1, None) as write:
-            write(timed, rescored, Setting(lm_scale=3.0))
+            write(timed, rescored, Setting(lm_scale=3.0), rescored)
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -163,15 +164,28 @@ def test_two_utterances_cannot_have_one_file(timed, tmp_path):
     (rescored,) = Rescorer({}).rescore([timed])
     with writing(tmp_path, "replaced", 0, None) as write:
         named = [replace(rescored, given=replace(timed, utterance=name)) for name in ("a/b", "a_b")]
-        write(named[0].given, named[0], Setting())
+        write(named[0].given, named[0], Setting(), named[0])
         with pytest.raises(ValueError, match="two utterances would have this file"):
-            write(named[1].given, named[1], Setting())
+            write(named[1].given, named[1], Setting(), named[1])
+
+
+def test_names_that_no_file_could_have(timed, tmp_path):
+    """Long ones, also where a character is cut in two, and those that would be hidden from the next pass."""
+    names = ["x" * 300, "x" * 300 + "y", "é" * 200, "xé" * 150, ".hidden", "..", "plain"]
+    (rescored,) = Rescorer({}).rescore([timed])
+    with writing(tmp_path, "replaced", 0, None) as write:
+        for name in names:
+            each = replace(rescored, given=replace(timed, utterance=name))
+            write(each.given, each, Setting(), each)
+    found = [each.utterance for each in formats.read([tmp_path / "lattices"])]
+    assert sorted(found) == sorted(names)
+    assert (tmp_path / "lattices" / "plain.slf.gz").exists()
 
 
 def test_a_list_with_every_scorer_can_be_read_again(timed, scorers, tmp_path):
     (rescored,) = Rescorer(scorers, MIXTURE).rescore([timed])
     with writing(tmp_path, None, 3, None) as write:
-        write(timed, rescored, MIXTURE)
+        write(timed, rescored, MIXTURE, rescored)
     (found,) = nbest.read(tmp_path / "nbest.jsonl.gz")
     assert found.hypotheses[0].words == decide(rescored, MIXTURE).words
     assert json.dumps(found.hypotheses[0].extra)

@@ -1,18 +1,18 @@
 """`selfnorm evaluate`: perplexity of a text, and how well the scores normalize themselves."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfnorm.cli.options import Debug, Json, counting, print_json, read_text
+from selfnorm.cli.options import Debug, Json, counting, print_json, read_text, tell
 
 if TYPE_CHECKING:
     from selfnorm.corpus.store import TokenStore
     from selfnorm.evaluation import Evaluation, Mixture
-    from selfnorm.scorers import Neural
+    from selfnorm.scorers import Neural, NGram
     from selfnorm.scorers.text import Words
 
 
@@ -42,6 +42,7 @@ def evaluate(
     scorer = scorers.load(run)
     sentences = read_text(text, keep_empty)
     mixture: Mixture | None = None
+    normalized = True
     written: list[Path] = []
     if isinstance(scorer, scorers.NGram):
         if ngram is not None or plot is not None:
@@ -57,12 +58,30 @@ def evaluate(
             other, development = scorers.NGram.load(ngram), read_text(tune, keep_empty)
             weight = fit([_measure(scorer, development)[0].log_probs, other.text(development).scores])[1]
             mixture = evaluation.evaluate_mixture(words, unknown, other.text(sentences), weight)
+            normalized = _tell_apart(run, scorer, ngram, other)
         if plot is not None:
             written = _plot(plot, f"{run.name}, {scorer.config['criterion']}", scorer, store, words)
     if json:
-        print_json({**asdict(result), **(asdict(mixture) if mixture else {}), "plots": [str(path) for path in written]})
+        mixed = {**asdict(mixture), "mixture_normalized": normalized} if mixture else {}
+        print_json({**asdict(result), **mixed, "plots": [str(path) for path in written]})
     else:
-        _show(result, mixture, f"{run} on {text}", written)
+        _show(result, _mixture_rows(mixture, normalized) if mixture else (), f"{run} on {text}", written)
+
+
+def _tell_apart(run: Path, scorer: "Neural", ngram: Path, other: "NGram") -> bool:
+    """Whether both models know the same words, and a sentence where they do not."""
+    from selfnorm.evaluation import apart
+    from selfnorm.vocabulary import Vocabulary
+
+    assert isinstance(other.vocabulary, Vocabulary)  # it was loaded by our own tables
+    ours, theirs = apart(scorer.vocabulary, other.vocabulary)
+    if ours or theirs:
+        tell(
+            f"{ngram}: has {theirs:,} words that {run} does not know, and lacks {ours:,} that it does: each gets all "
+            "of the other's <unk>, and the perplexity of the mixture is not normalized; make the n-gram with `selfnorm "
+            "ngram --vocab DATA/vocab.txt`"
+        )
+    return not (ours or theirs)
 
 
 def _measure(scorer: "Neural", sentences: list[list[str]]) -> "tuple[Words, TokenStore]":
@@ -84,7 +103,7 @@ def _plot(folder: Path, name: str, scorer: "Neural", store: "TokenStore", words:
     )
 
 
-def _show(result: "Evaluation", mixture: "Mixture | None", title: str, written: list[Path]) -> None:
+def _show(result: "Evaluation", mixed: Iterable[tuple[str, str]], title: str, written: list[Path]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -92,7 +111,7 @@ def _show(result: "Evaluation", mixture: "Mixture | None", title: str, written: 
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    for name, value in (*_rows(result), *(_mixture_rows(mixture) if mixture else ())):
+    for name, value in (*_rows(result), *mixed):
         table.add_row(name, value)
     console.print(table)
     if result.bands:
@@ -122,10 +141,11 @@ def _rows(result: "Evaluation") -> Iterator[tuple[str, str]]:
     yield "words/s", f"{result.words_per_second:,.0f}"
 
 
-def _mixture_rows(mixture: "Mixture") -> Iterator[tuple[str, str]]:
+def _mixture_rows(mixture: "Mixture", normalized: bool) -> Iterator[tuple[str, str]]:
     yield "words unknown to the n-gram", f"{mixture.ngram_oov:,}"
     yield "perplexity of the n-gram", f"{mixture.ngram_perplexity:.2f}"
     yield "perplexity of the n-gram without unknown words", f"{mixture.ngram_perplexity_without_unk:.2f}"
     yield "weight of the n-gram in the mixture", f"{mixture.ngram_weight:.4f}"
-    yield "[bold]perplexity of the mixture", f"[bold]{mixture.mixture_perplexity:.2f}"
+    how = "" if normalized else ", not normalized"
+    yield f"[bold]perplexity of the mixture{how}", f"[bold]{mixture.mixture_perplexity:.2f}"
     yield "perplexity of the mixture, words both know", f"{mixture.mixture_perplexity_without_unk:.2f}"

@@ -1,24 +1,27 @@
 """`selfnorm rescore`: lattices and n-best lists, a second time, with a better language model."""
 
-from collections.abc import Callable, Iterator
-from math import isfinite, log
+from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from selfnorm.cli.options import Debug, Json, print_json, tell
+from selfnorm.cli.rescore_inputs import (
+    Headers,
+    check_exact,
+    check_file,
+    check_places,
+    check_scales,
+    load_scorers,
+    speaker_of,
+    unknown_words,
+)
 from selfnorm.cli.rescore_tables import counting, errors, fields, show
 from selfnorm.cli.sharing import NoWait, Shared, check, given_alike, not_waiting
 
 MANY = 0.5  # share of unknown words that is worth a warning
-WRITTEN = {
-    "nbest.jsonl.gz",
-    "lat.1.gz",
-    "lattices",
-    "scales.json",
-    *(f"hypotheses.{kind}" for kind in ("txt", "trn", "ctm")),
-}
 
 
 def option(panel: str, help: str, *names: str, **more: Any) -> Any:
@@ -41,21 +44,27 @@ def rescore(
         Path | None, option(INPUT, "What was said, to count errors: Kaldi text, .trn, CTM, JSONL.", **FILE)
     ] = None,
     max_arcs: Annotated[int, option(INPUT, "Of one lattice; larger ones are refused.", min=1, **COUNT)] = 2_000_000,
+    frame_shift: Annotated[
+        float, option(INPUT, "Seconds of a frame in Kaldi's alignments; 0.03 for chain models.", **NUMBER)
+    ] = 0.01,
     strict: Annotated[bool, option(INPUT, "Stop at what cannot be read.", "--strict")] = False,
     model: Annotated[Path | None, option(MODELS, "The neural language model.", metavar="RUN")] = None,
     ngram: Annotated[Path | None, option(MODELS, "An n-gram model (ARPA), mixed in word by word.", **FILE)] = None,
-    ngram_weight: Annotated[float, option(MODELS, "Of the n-gram in the mixture.", **SHARE)] = 0.5,
+    ngram_weight: Annotated[float | None, option(MODELS, "Of the n-gram in the mixture; else 0.5.", **SHARE)] = None,
     old_ngram: Annotated[
         Path | None, option(MODELS, "The first pass's n-gram: only its part of the scores is replaced.", **FILE)
     ] = None,
     unknown: Annotated[
-        str, option(MODELS, "For unknown words: share=N (of <unk>), a penalty, or keep (the old).", metavar="HOW")
-    ] = "share=10000",
+        str | None,
+        option(MODELS, "For unknown words: share=N (of <unk>; N is 10000), a penalty, keep (the old).", metavar="HOW"),
+    ] = None,
     normalize: Annotated[bool, option(MODELS, "Take log Z off: slow, for comparison.", "--normalize")] = False,
     device: Annotated[
         str | None, option(MODELS, "cpu, cuda, cuda:1; else a GPU if there is one.", metavar="NAME")
     ] = None,
-    weight: Annotated[float, option(SCALES, "Of the new scores; 0 is the first pass.", **SHARE)] = 1.0,
+    weight: Annotated[
+        float | None, option(SCALES, "Of the new scores, else 1; 0: the file's own decide.", **SHARE)
+    ] = None,
     lm_scale: Annotated[
         float | None, option(SCALES, "Else the header's, else 1; for Kaldi 1/acwt, often 10.", **NUMBER)
     ] = None,
@@ -87,7 +96,8 @@ def rescore(
     together: Annotated[int, option(SEARCH, "Arcs of the lattices worked on at a time.", min=1, **COUNT)] = 500_000,
     to: Annotated[Path, option(OUTPUT, "For the best words and the scales.", metavar="FOLDER")],
     output: Annotated[
-        str | None, option(OUTPUT, "Lattices: replaced (new scores) or expanded (by history).", metavar="KIND")
+        str | None,
+        option(OUTPUT, "Lattices: replaced (new scores), expanded (by history; not path_cover).", metavar="KIND"),
     ] = None,
     nbest: Annotated[int, option(OUTPUT, "Best hypotheses of each lattice to list.", min=0, **COUNT)] = 0,
     shared: Shared = False,
@@ -120,46 +130,66 @@ def rescore(
         raise ValueError("--cross-validate needs to know what was said; give --references")
     if output is not None and output not in KINDS:
         raise ValueError(f"--output {output!r}: choose from {', '.join(KINDS)}")
-    if scales is not None and (lm_scale is not None or word_penalty is not None):
-        raise ValueError("--scales and --lm-scale or --word-penalty say the same thing; give one of them")
+    if scales is not None:
+        check_scales(lm_scale, word_penalty, weight, ngram_weight, unknown)
+    if not 0 < frame_shift < inf:
+        raise ValueError(f"--frame-shift {frame_shift:g}: give the seconds of a frame, such as 0.01 or 0.03")
     check(shared, no_wait)
     if shared and carry_over:
         raise ValueError("--carry-over works on the speakers of all utterances together; leave out --shared")
-    _check_places(lattices, to)
+    check_places([*lattices, *(tune_on or ())], to)
     search = Search(None if order < 0 else order, hypotheses or None, beam)
-    penalty, keep = unknown_words(unknown)
-    share = ngram_weight if model is not None else 1.0
-    setting = load_scales(scales) if scales else Setting(lm_scale, weight, word_penalty, share, penalty)
+    penalty, keep = unknown_words(unknown or "share=10000")
+    share = (0.5 if ngram_weight is None else ngram_weight) if model is not None else 1.0
+    given = Setting(lm_scale, 1.0 if weight is None else weight, word_penalty, share, penalty)
+    setting = load_scales(scales) if scales else given
+    if algorithm == "exact" and setting.weight and (model is not None or ngram is not None):
+        check_exact(
+            {
+                "--tune-on": tune_on is not None,
+                "--cross-validate": cross_validate is not None,
+                "--nbest": nbest > 1,
+                "--output": output is not None,
+                "--least-risk": least_risk,
+            }
+        )
+    for name, path in (("references", references), ("tune-references", tune_references), ("speakers", speakers)):
+        check_file(name, path)
     said = transcripts.read(references) if references else None
     developed = transcripts.read(tune_references) if tune_references else None
-    scorers = _scorers(model, ngram, old_ngram, normalize, device) if setting.weight else {}
+    scorers = load_scorers(model, ngram, old_ngram, normalize, device) if setting.weight else {}
     rescorer = Rescorer(scorers, setting, algorithm, search, keep, budget, together)
+    if output == "expanded" and rescorer.approximates and not carry_over:
+        raise ValueError(
+            "--output expanded keeps histories apart, and path_cover, which Transformers use by themselves, follows "
+            "none; take --algorithm push_forward, which is slow for them, or --output replaced"
+        )
     tally, developing = (Tally(report=_refuse if strict else tell) for _ in range(2))
 
     tuning = tune_on is not None or cross_validate is not None
+    reading: dict[str, Any] = {"words": words, "max_arcs": max_arcs, "frame_shift": frame_shift}
 
-    def read(paths: list[Path], tally: Tally) -> Iterator[Any]:
-        found = tally.good(formats.read(paths, words=words, max_arcs=max_arcs))
-        return found if setting.lm_scale is not None else _with_a_scale(found, tuning)
+    headers = Headers(setting, tuning, cross_validate is not None)
 
     def develop(tally: Tally) -> tuple[Iterator[Any], Any]:
         tally.report = _refuse if strict else tally.report
-        return read(tune_on or [], tally), developed
+        found = tally.good(formats.read(tune_on or [], **reading))
+        return Headers(setting, tuning, True).of(found), developed
 
     def agree(plan: Plan) -> None:
         if strict and plan.broken:
             _refuse(plan.broken[0])
         if output and len(plan.kaldi) > 1:
             raise ValueError(f"{' and '.join(plan.kaldi.values())}: of a text and a binary archive; share one kind")
-        if plan.kaldi and setting.lm_scale is None:
-            _without_a_scale(next(iter(plan.kaldi.values())), tuning)
+        for row in plan.rows:
+            headers.see(row)
 
     places = Output(to, output, nbest, words)
     with not_waiting(), counting() as progress:
         if shared:
             outcome, tally, broken = shared_pass(
                 lattices,
-                lambda path: formats.read([path], words=words, max_arcs=max_arcs),
+                lambda path: formats.read([path], **reading),
                 rescorer,
                 places,
                 Ways(said, develop if tune_on else None, cross_validate, least_risk),
@@ -173,13 +203,13 @@ def rescore(
                 tell(sentence)
         else:
             outcome = second_pass(
-                read(lattices, tally),
+                headers.of(tally.good(formats.read(lattices, **reading))),
                 rescorer,
                 places,
                 references=said,
                 develop=develop(developing) if tune_on else None,
                 folds=cross_validate,
-                speaker=_speaker(speakers) if carry_over else None,
+                speaker=speaker_of(speakers) if carry_over else None,
                 risk=least_risk,
                 progress=progress,
             )
@@ -195,82 +225,11 @@ def rescore(
     failed = tally.failed + developing.failed
     rows, total = errors(outcome, said) if said else ({}, None)
     if json:
-        print_json(fields(outcome, failed, tally.arcs, rows, total))
+        print_json(fields(outcome, failed, tally.arcs, rows, total, said))
     else:
         show(outcome, to, failed, tally.arcs, rows, total)
     if failed:
         raise typer.Exit(1)
-
-
-def unknown_words(policy: str) -> tuple[float, bool]:
-    """The penalty of unknown words, and whether they keep the lattice's score."""
-    try:
-        if policy == "keep":
-            return 0.0, True
-        if policy.startswith("share="):
-            return -log(int(policy.removeprefix("share="))), False
-        if not isfinite(float(policy)):
-            raise ValueError
-        return float(policy), False
-    except ValueError:
-        raise ValueError(
-            f"--unknown {policy!r}: give keep, share=N (N words share the score of <unk>) or a penalty such as -5"
-        ) from None
-
-
-def _scorers(
-    model: Path | None, ngram: Path | None, old: Path | None, normalize: bool, device: str | None
-) -> dict[str, Any]:
-    from selfnorm.rescoring import NEURAL, NGRAM, OLD
-    from selfnorm.scorers import Neural, NGram
-
-    found: dict[str, Any] = {}
-    if model is not None:
-        if not model.is_dir():
-            raise ValueError(f"{model}: there is no such folder; give a run that `selfnorm train` wrote")
-        try:
-            found[NEURAL] = Neural.load(model, device)
-        except (AssertionError, RuntimeError) as error:
-            if device is None:
-                raise
-            raise ValueError(f"--device {device}: cannot be used here ({str(error).splitlines()[0]})") from None
-        if normalize:
-            found[NEURAL].normalized()
-    for name, path in ((NGRAM, ngram), (OLD, old)):
-        if path is not None:
-            if not path.is_file():
-                raise ValueError(f"{path}: there is no such file; give an n-gram model in ARPA format")
-            found[name] = NGram.load(path)
-    if old is not None and len(found) == 1:
-        raise ValueError("--old-ngram alone replaces nothing; give --model or --ngram too")
-    return found
-
-
-def _check_places(lattices: list[Path], to: Path) -> None:
-    """Nothing that was given may be written over."""
-    if to.exists() and not to.is_dir():
-        raise ValueError(f"--to {to}: is a file; give a folder")
-    for path in lattices:
-        inside = path.resolve().parent == to.resolve() and path.name in WRITTEN
-        if path.resolve() == to.resolve() or inside:
-            raise ValueError(f"--to {to}: {path} lies there and would be written over; give another folder")
-
-
-def _with_a_scale(items: Iterator[Any], tuning: bool) -> Iterator[Any]:
-    told = False
-    for item in items:
-        if "kind" in getattr(item, "header", ()) and not told:
-            told = True
-            _without_a_scale(item.utterance, tuning)
-        yield item
-
-
-def _without_a_scale(utterance: str, tuning: bool) -> None:
-    """Kaldi's lattices do not say at which LM scale they were made, and a search at another one goes wrong."""
-    sentence = f"{utterance}: Kaldi's lattices do not say their LM scale; give --lm-scale, 1/acwt, often 10"
-    if tuning:
-        raise ValueError(f"{sentence}, for the search before tuning")
-    tell(f"{sentence}; 1 is taken")
 
 
 def _device(rescorer: Any) -> str | None:
@@ -281,19 +240,3 @@ def _device(rescorer: Any) -> str | None:
 
 def _refuse(sentence: str) -> None:
     raise ValueError(sentence)
-
-
-def _speaker(path: Path | None) -> Callable[[str], str]:
-    from selfnorm.lattices import transcripts
-    from selfnorm.lattices.transcripts import set_of
-
-    if path is None:
-        return set_of
-    known = transcripts.read(path)
-
-    def speaker(utterance: str) -> str:
-        if len(known.get(utterance, ())) != 1:
-            raise ValueError(f"{path}: utterance {utterance} has no speaker there; give each utterance one")
-        return known[utterance][0]
-
-    return speaker

@@ -1,7 +1,7 @@
 """What `selfnorm rescore` shows: the scales, the errors before and after, and a counter on the way."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -11,36 +11,58 @@ from selfnorm.cli.options import tell
 
 if TYPE_CHECKING:
     from selfnorm.cli.wer import Row
-    from selfnorm.rescoring import Setting
     from selfnorm.rescoring.second_pass import Outcome
 
 Words = dict[str, tuple[str, ...]]
 
+FEW = 3  # names in a sentence
 
-def errors(outcome: "Outcome", said: Words) -> "tuple[dict[str, Row], Row | None]":
+
+def errors(outcome: "Outcome", said: Words) -> "tuple[dict[str, Row], Row]":
     """Of the utterances that have a reference; the first pass is what they are compared with."""
     from selfnorm.cli.wer import score
     from selfnorm.lattices.transcripts import set_of
 
     results = {result.utterance: result for result in outcome.results if result.utterance in said}
     if not results:
-        tell("no utterance has a reference; errors were not counted")
-        return {}, None
+        raise ValueError(
+            f"no utterance has a reference: {outcome.results[0].utterance} is the first utterance, {next(iter(said))} "
+            "the first reference; name them alike (the hypotheses were written)"
+        )
     if missing := len(outcome.results) - len(results):
         tell(f"{missing:,} utterances have no reference; their errors were not counted")
+    if lost := uncounted(outcome, said):
+        tell(
+            f"{len(lost):,} of {len(said):,} references were not counted ({some(lost)}): there was nothing to rescore "
+            f"for them that could be read; the WER is of the other {len(results):,}"
+        )
     chosen = {name: said[name] for name in results}
     heard = {name: result.words for name, result in results.items()}
     first = {name: result.first for name, result in results.items()}
     return score(chosen, heard, first, sets={name: set_of(name) for name in chosen})
 
 
-def fields(outcome: "Outcome", failed: int, arcs: int, rows: "dict[str, Row]", total: "Row | None") -> dict[str, Any]:
+def uncounted(outcome: "Outcome", said: Words) -> list[str]:
+    """The references whose utterances were not rescored."""
+    rescored = {result.utterance for result in outcome.results}
+    return [name for name in said if name not in rescored]
+
+
+def some(names: list[str]) -> str:
+    """A few of many names."""
+    return ", ".join(names[:FEW]) + (", ..." if len(names) > FEW else "")
+
+
+def fields(
+    outcome: "Outcome", failed: int, arcs: int, rows: "dict[str, Row]", total: "Row | None", said: Words | None
+) -> dict[str, Any]:
     found: dict[str, Any] = {"utterances": len(outcome.results), "failed": failed, "arcs": arcs}
     found |= {"seconds": outcome.seconds, "scales": asdict(outcome.setting), "unknown": outcome.unknown}
     if outcome.folds:
         found["folds"] = [asdict(setting) for setting in outcome.folds]
     if total is not None:
         found["wer"] = total.fields() | {"sets": {name: row.fields() for name, row in rows.items()}}
+        found["wer"]["not_counted"] = len(uncounted(outcome, said or {}))
     return found
 
 
@@ -55,7 +77,7 @@ def show(outcome: "Outcome", to: Path, failed: int, arcs: int, rows: "dict[str, 
         console.print(
             "neither --model nor --ngram: nothing was rescored, the first pass's scores decided", highlight=False
         )
-    for line in scale_lines(outcome.folds or [outcome.setting]):
+    for line in scale_lines(outcome):
         console.print(line, highlight=False, soft_wrap=True)
     if total is not None:
         columns = ["set", "WER %", "first pass", "difference", "95 % interval", "p"]
@@ -66,14 +88,23 @@ def show(outcome: "Outcome", to: Path, failed: int, arcs: int, rows: "dict[str, 
     console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def scale_lines(settings: "list[Setting]") -> Iterator[str]:
+def scale_lines(outcome: "Outcome") -> Iterator[str]:
+    """The settings; what one leaves to the headers is shown as these say it."""
+    scales, penalties = zip(*(result.scales for result in outcome.results))
+    of_headers = {"lm_scale": _span(scales), "word_penalty": _span(penalties)}
+    settings = outcome.folds or [outcome.setting]
     for number, setting in enumerate(settings, start=1):
         fold = f"fold {number}: " if len(settings) > 1 else ""
         shown = [
-            f"{name.replace('_', ' ')} {'of the header, if it has one' if value is None else f'{value:.3f}'}"
+            f"{name.replace('_', ' ')} {of_headers[name] if value is None else f'{value:.3f}'}"
             for name, value in asdict(setting).items()
         ]
         yield fold + ", ".join(shown)
+
+
+def _span(values: Sequence[float]) -> str:
+    least, most = min(values), max(values)
+    return f"{least:.3f}" if least == most else f"{least:.3f} to {most:.3f}"
 
 
 @contextmanager

@@ -10,14 +10,16 @@ from selfnorm.lattices.nbest import NBest
 from selfnorm.registry import named
 from selfnorm.rescoring.carry import carry_over
 from selfnorm.rescoring.exact import exact
-from selfnorm.rescoring.lists import tree
+from selfnorm.rescoring.lists import NUMBER, tree
 from selfnorm.rescoring.path_cover import path_cover
 from selfnorm.rescoring.push_forward import Search, push_forward
 from selfnorm.rescoring.setting import NEURAL, NGRAM, OLD, Rescored, Setting
+from selfnorm.rescoring.whole import whole
 from selfnorm.scorers import Neural, NGram
 from selfnorm.scorers.banks import Bank, bank
 
 WHOLE = Search(order=None, most=None, beam=float("inf"))  # a list is small: all of it is scored
+BEST = 50  # paths of a lattice that are scored again where arcs have one score for all histories
 
 Items = Iterable[Lattice | NBest]
 
@@ -58,16 +60,31 @@ class Rescorer:
         search = WHOLE if all(isinstance(item, NBest) for item in every) else self.search
         return carry_over(map(as_lattice, every), speaker, self._banks(), self.setting, search, self.keep)
 
+    @property
+    def approximates(self) -> bool:
+        """Whether an arc of a lattice has one score for all its histories."""
+        return bool(self.scorers) and self._chosen == "path_cover"
+
+    def settled(self, rescored: Rescored, setting: Setting, n: int = 0) -> Rescored:
+        """What words are decided on: the given, or its best paths, at least n, scored again as whole sentences."""
+        if not self.approximates or NUMBER in rescored.given.extra:  # in a tree every arc has one history
+            return rescored
+        return whole(rescored, self.scorers, setting, max(n, BEST), self.budget, self.keep)
+
     def _run(self, lattices: Sequence[Lattice], lists: bool) -> list[Rescored]:
-        algorithm = self.algorithm
+        algorithm = self._chosen
         if lists and algorithm == "exact":
             algorithm = "nbest"  # which is, and keeps all hypotheses
-        if algorithm == "auto":
-            algorithm = "push_forward" if self._steps_well else "path_cover"
         if algorithm == "nbest" and not lists:
             name = lattices[0].utterance
             raise ValueError(f"{name} is a lattice and the algorithm 'nbest' takes lists; choose another algorithm")
         return ALGORITHMS[algorithm](self, lattices, WHOLE if lists else self.search)
+
+    @property
+    def _chosen(self) -> str:
+        if self.algorithm != "auto":
+            return self.algorithm
+        return "push_forward" if self._steps_well else "path_cover"
 
     @property
     def _steps_well(self) -> bool:

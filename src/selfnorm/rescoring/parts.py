@@ -29,7 +29,7 @@ def save_results(path: Path, results: Iterable[Result]) -> None:
 def load_results(path: Path) -> Iterator[Result]:
     with path.open() as file:
         for fields in map(json.loads, file):
-            fields["words"], fields["first"] = tuple(fields["words"]), tuple(fields["first"])
+            fields |= {name: tuple(fields[name]) for name in ("words", "first", "scales")}
             if fields["spoken"] is not None:
                 fields["spoken"] = tuple(Spoken(*each) for each in fields["spoken"])
             yield Result(**fields)

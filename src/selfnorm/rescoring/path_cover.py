@@ -1,7 +1,8 @@
 """Path cover: a small set of best paths such that every arc is on one of them, scored as whole sentences.
 
 For models whose state is large, such as Transformers: no state is kept, sentences are batches under a budget of words.
-An arc takes the score that its word has on the best path through it.
+An arc takes the score that its word has on the best path through it, and has it on all other paths, too: the sums of
+those are near what the model says, not equal to it. What is decided on is scored again (`whole`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -67,11 +68,13 @@ def path_cover(
             sentence = number[tuple(lattice.words[arc] for arc in path[:-1])]
             for name, column in columns.items():
                 column[arcs[new]] = told[name][sentence][new]
-        scores = {}
-        for name, column in columns.items():
-            vocabulary = scorers[name].vocabulary
-            strange = (word != SILENT and word not in vocabulary for word in lattice.words)
-            new = Told(column, np.fromiter(strange, bool, lattice.arcs))
-            scores[name] = kept(new, lattice.lm) if keep else new
+        scores = {name: told_of(scorers[name], lattice, column, keep) for name, column in columns.items()}
         found.append(Rescored(lattice, scores, lattice, np.arange(lattice.arcs)))
     return found
+
+
+def told_of(scorer: Neural | NGram, lattice: Lattice, column: Floats, keep: bool) -> Told:
+    """The scores of the arcs, with the words that the scorer does not know."""
+    strange = (word != SILENT and word not in scorer.vocabulary for word in lattice.words)
+    told = Told(column, np.fromiter(strange, bool, lattice.arcs))
+    return kept(told, lattice.lm) if keep else told

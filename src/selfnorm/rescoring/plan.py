@@ -32,12 +32,18 @@ class Row(NamedTuple):
     notes: int = 0
     note: str = ""  # the first
     broken: str = ""  # a sentence
+    scale: float = 1.0  # of the language model, as the header says
+    penalty: float = 0.0
+    scored: bool = False  # whether the hypotheses of a list have LM scores
 
     @classmethod
     def of(cls, item: Given | Broken) -> "Row":
         if isinstance(item, Broken):
             return cls(item.utterance, broken=item.sentence)
-        return cls(item.utterance, item.arcs, _kind(item), len(item.notes), item.notes[0] if item.notes else "")
+        row = cls(item.utterance, item.arcs, _kind(item), len(item.notes), item.notes[0] if item.notes else "")
+        if isinstance(item, NBest):
+            return row._replace(scored=any(each.lm is not None for each in item.hypotheses))
+        return row._replace(scale=item.scales.lm, penalty=item.scales.penalty)
 
 
 def _kind(item: Given) -> str:
@@ -62,6 +68,7 @@ class Plan:
     notes: int
     note: str
     kaldi: dict[str, str]  # the first utterance of Kaldi's text, and of its binary archives
+    rows: list[Row]  # of all that can be read
 
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
@@ -131,6 +138,7 @@ def planned(rows: Iterable[Sequence[Row]], files: Sequence[Path], arcs: int) -> 
         sum(row.notes for row in noted),
         f"{noted[0].utterance}: {noted[0].note}" if noted else "",
         kaldi,
+        [row for _, row in good],
     )
 
 

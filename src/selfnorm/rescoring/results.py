@@ -1,5 +1,6 @@
 """What the second pass says of an utterance, and the files it is written to."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ Words = tuple[str, ...]
 
 LISTS, KALDI, LATTICES = "nbest.jsonl.gz", "lat.1.gz", "lattices"  # the last is a folder
 TIMES = "hypotheses.ctm"
+SLF = ".slf.gz"
+LONGEST = 180  # bytes of a file's name: file systems take 255, with what is added while it is written
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Result:
     first: Words  # the first pass's
     score: float
     spoken: tuple[Spoken, ...] | None  # with their times, where the lattice has some
+    scales: tuple[float, float] = (1.0, 0.0)  # LM scale and word penalty they were decided with
 
 
 def decide(rescored: Rescored, setting: Setting, risk: bool = False, given: Setting | None = None) -> Result:
@@ -49,7 +53,8 @@ def decide(rescored: Rescored, setting: Setting, risk: bool = False, given: Sett
             for arc in said
         )
     score = float(totals[list(arcs)].sum())
-    return Result(lattice.utterance, words_of(lattice, arcs), _first(rescored.given, given), score, spoken)
+    scales = setting.scale(lattice), setting.penalty(lattice)
+    return Result(lattice.utterance, words_of(lattice, arcs), _first(rescored.given, given), score, spoken, scales)
 
 
 def _first(lattice: Lattice, given: Setting | None) -> Words:
@@ -112,41 +117,47 @@ def write_words(folder: Path, results: Sequence[Result]) -> None:
         (folder / TIMES).unlink(missing_ok=True)
 
 
-Write = Callable[[Lattice | NBest, Rescored, Setting], None]
+Write = Callable[[Lattice | NBest, Rescored, Setting, Rescored], None]
 KINDS = ("replaced", "expanded")
 
 
 @contextmanager
-def writing(folder: Path, kind: str | None, n: int, words: Path | None) -> Iterator[Write]:
+def writing(
+    folder: Path, kind: str | None, n: int, words: Path | None, written: set[str] | None = None
+) -> Iterator[Write]:
     """Takes one utterance after another: lattices go out in the format they came in, lists as lists.
 
     `kind` of lattice: the given arcs with their scores replaced, or expanded with the histories that were kept; None:
-    no lattices. `n` hypotheses of a lattice are listed, none for 0. All files appear when the block ends.
+    no lattices. `n` hypotheses of a lattice are listed, none for 0, of the one that is `settled` on. All files appear
+    when the block ends; `written` takes their names.
     """
+    names = set() if written is None else written
     with ExitStack() as stack:
         archives: dict[str, Callable[..., None]] = {}
 
         def archive(name: str, enter: Callable[[], object]) -> Callable[..., None]:
+            names.add(name)
             if name not in archives:
                 archives[name] = stack.enter_context(enter())  # type: ignore[arg-type]
             return archives[name]
 
         def lists() -> Callable[..., None]:
-            return archive("nbest", lambda: nbest.writer(folder / LISTS))
+            return archive(LISTS, lambda: nbest.writer(folder / LISTS))
 
-        def write(given: Lattice | NBest, rescored: Rescored, setting: Setting) -> None:
+        def write(given: Lattice | NBest, rescored: Rescored, setting: Setting, settled: Rescored) -> None:
             if isinstance(given, NBest):
                 lists()(renewed(given, rescored, setting))
                 return
             if n:
-                lists()(NBest(given.utterance, tuple(listed(rescored, setting, n))))
+                lists()(NBest(given.utterance, tuple(listed(settled, setting, n))))
             if kind is None:
                 return
             lattice = rescored.expanded(setting) if kind == "expanded" else rescored.replaced(setting)
             if "kind" in given.header:
-                archive("kaldi", lambda: kaldi.writer(folder / KALDI, words))(_as_kaldi(lattice, given))
+                archive(KALDI, lambda: kaldi.writer(folder / KALDI, words))(_as_kaldi(lattice, given))
             else:
-                archive("htk", lambda: _files(folder / LATTICES))(lattice)
+                archive(LATTICES, lambda: _files(folder / LATTICES))(lattice)
+                names.add(f"{LATTICES}/{file_of(lattice.utterance)}")
 
         yield write
 
@@ -158,6 +169,17 @@ def _as_kaldi(lattice: Lattice, given: Lattice) -> Lattice:
     return replace(lattice, words=tuple(SILENT if word == END else word for word in lattice.words))
 
 
+def file_of(utterance: str) -> str:
+    """The name of an utterance's file: never hidden, and not too long for a file system; the utterance's is inside."""
+    name = utterance.replace("/", "_")
+    if name.startswith("."):
+        name = f"_{name}"
+    if len(name.encode()) > LONGEST:
+        digest = hashlib.sha256(utterance.encode()).hexdigest()[:16]
+        name = f"{name.encode()[:LONGEST].decode(errors='ignore')}-{digest}"
+    return f"{name}{SLF}"
+
+
 @contextmanager
 def _files(folder: Path) -> Iterator[Callable[[Lattice], None]]:
     """Takes lattices of HTK, a file for each; they come to the folder together, when the block ends."""
@@ -166,7 +188,7 @@ def _files(folder: Path) -> Iterator[Callable[[Lattice], None]]:
     with TemporaryDirectory(prefix=".", dir=folder) as waiting:
 
         def write(lattice: Lattice) -> None:
-            name = f"{lattice.utterance.replace('/', '_')}.slf.gz"
+            name = file_of(lattice.utterance)
             if name in names:
                 raise ValueError(f"{folder / name}: two utterances would have this file, {lattice.utterance} is one")
             names.add(name)

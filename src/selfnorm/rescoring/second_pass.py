@@ -12,6 +12,7 @@ from selfnorm.lattices.broken import Broken
 from selfnorm.lattices.lattice import Lattice
 from selfnorm.lattices.nbest import NBest
 from selfnorm.rescoring import Rescorer
+from selfnorm.rescoring.earlier import SCALES, WRITTEN, Earlier
 from selfnorm.rescoring.results import Result, decide, write_words, writing
 from selfnorm.rescoring.setting import Rescored, Setting
 from selfnorm.rescoring.tuning import Lists, cross_validate, tune
@@ -20,7 +21,6 @@ Given = Lattice | NBest
 References = Mapping[str, tuple[str, ...]]
 Progress = Callable[[int], None]  # told how many utterances are done
 
-SCALES = "scales.json"
 NOTHING = "there is no utterance to rescore; give lattices or lists that can be read"
 
 
@@ -109,14 +109,23 @@ def second_pass(
         setting = tuned(rescorer, *develop)
         rescorer = replace(rescorer, setting=setting)
     results: list[Result] = []
+    written: set[str] = set()
     if output is not None:
         output.folder.mkdir(parents=True, exist_ok=True)
+        earlier = Earlier(output.folder)
     shares = Shares()
-    with _writer(output) as write:
+    with _writer(output, written) as write:
+
+        def settle(given: Given, rescored: Rescored, setting: Setting) -> None:
+            settled = rescored
+            if speaker is None:  # else histories are pushed forward
+                settled = rescorer.settled(rescored, setting, output.nbest if output else 0)
+            write(given, rescored, setting, settled)
+            results.append(decide(settled, setting, risk, start))
+
         if folds is None:
             for given, rescored in shares.of(pairs_of(items, rescorer, speaker)):
-                write(given, rescored, setting)
-                results.append(decide(rescored, setting, risk, start))
+                settle(given, rescored, setting)
                 progress(len(results))
         else:
             pairs = []
@@ -126,14 +135,14 @@ def second_pass(
             lists = Lists.of(*with_references([each for _, each in pairs], references), rescorer.setting)
             setting, settings, fold = cross_validate(lists, folds)
             for (given, rescored), n in zip(pairs, fold):
-                write(given, rescored, settings[n])
-                results.append(decide(rescored, settings[n], risk, start))
+                settle(given, rescored, settings[n])
         if not results:
             raise ValueError(NOTHING)
     outcome = Outcome(results, setting, settings, time.perf_counter() - begin, shares.unknown)
     if output is not None:
+        earlier.clear(written)
         write_words(output.folder, results)
-        save_scales(output.folder / SCALES, outcome)
+        save_scales(output.folder / SCALES, outcome, earlier.own(written))
     return outcome
 
 
@@ -142,10 +151,13 @@ def tuned(rescorer: Rescorer, items: Iterable[Given], references: References) ->
     return tune(Lists.of(*with_references(list(rescorer.rescore(items)), references), rescorer.setting))
 
 
-def save_scales(path: Path, outcome: Outcome) -> None:
+def save_scales(path: Path, outcome: Outcome, written: Sequence[str] = ()) -> None:
+    """The setting, and which lists and lattices were written beside it."""
     value: dict[str, Any] = asdict(outcome.setting)
     if outcome.folds:
         value["folds"] = [asdict(setting) for setting in outcome.folds]
+    if written:
+        value[WRITTEN] = list(written)
     with atomic(path) as file:
         file.write((json.dumps(value, indent=2) + "\n").encode())
 
@@ -183,12 +195,12 @@ def pairs_of(
         yield waiting.pop(rescored.lattice.utterance), rescored
 
 
-def _writer(output: Output | None) -> Any:
+def _writer(output: Output | None, written: set[str]) -> Any:
     from contextlib import nullcontext
 
     if output is None:
-        return nullcontext(lambda given, rescored, setting: None)
-    return writing(output.folder, output.lattices, output.nbest, output.words)
+        return nullcontext(lambda given, rescored, setting, settled: None)
+    return writing(output.folder, output.lattices, output.nbest, output.words, written)
 
 
 def with_references(

@@ -61,6 +61,10 @@ class Setting:
             if value is not None and not (0 <= value <= 1 if shares else math.isfinite(value)):
                 wanted = "from 0 to 1" if shares else "that is finite"
                 raise ValueError(f"the {name.replace('_', ' ')} is {value:g}; give a number {wanted}")
+        if self.lm_scale is not None and self.lm_scale < 0:
+            raise ValueError(
+                f"the lm scale is {self.lm_scale:g}, which would prefer the least likely words; give a number from 0 on"
+            )
 
     def scale(self, lattice: Lattice) -> float:
         return lattice.scales.lm if self.lm_scale is None else self.lm_scale

@@ -15,13 +15,13 @@ from typing import Any
 from selfnorm.corpus.sharing import LAST, Board, Over, Tell, numbered
 from selfnorm.corpus.staging import SCRATCH
 from selfnorm.rescoring import Rescorer
+from selfnorm.rescoring.earlier import SCALES, Earlier
 from selfnorm.rescoring.kept import load_lists, load_rescored, save_lists, save_rescored
 from selfnorm.rescoring.parts import RESULTS, join, load_results, pack_lattices, publish, save_results
 from selfnorm.rescoring.plan import Plan, Read, Reader, Row, chunks, files_of, planned
 from selfnorm.rescoring.results import Result, decide, writing
 from selfnorm.rescoring.second_pass import (
     NOTHING,
-    SCALES,
     Given,
     Outcome,
     Output,
@@ -187,8 +187,9 @@ class _Pass:
         results: list[Result] = []
         with writing(folder, self.output.lattices, self.output.nbest, self.output.words) as write:
             for (given, rescored), setting in zip(pairs, settings, strict=True):
-                write(given, rescored, setting)
-                results.append(decide(rescored, setting, self.ways.risk, self.start))
+                settled = self.rescorer.settled(rescored, setting, self.output.nbest)
+                write(given, rescored, setting, settled)
+                results.append(decide(settled, setting, self.ways.risk, self.start))
                 self.count += 1
                 self.progress(self.count)
         pack_lattices(folder)
@@ -213,7 +214,10 @@ class _Pass:
         setting, folds = Setting(**tuning["setting"]), [Setting(**each) for each in tuning["folds"]]
         made = folder / SCRATCH
         results = join(made, [(name, board.files(name)) for name in self.names], board.path)
-        save_scales(made / SCALES, Outcome(results, setting, folds, 0.0))
+        written = {str(path.relative_to(made)) for path in made.rglob("*")}
+        earlier = Earlier(to)
+        save_scales(made / SCALES, Outcome(results, setting, folds, 0.0), earlier.own(written))
+        earlier.clear(written)
         publish(made, to)
         save_results(folder / RESULTS, results)
         plan = self.plan

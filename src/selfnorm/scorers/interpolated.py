@@ -1,6 +1,7 @@
 """Linear interpolation of scorers, word by word: log sum_i w_i exp(score_i); the weights by EM on development text.
 
-Words are the border: every scorer has its own vocabulary and scores a word it does not know as its own `<unk>`.
+Words are the border: every scorer has its own vocabulary and scores a word it does not know as its own `<unk>`. So the
+mixture adds up to 1 where all know the same words, and to more where they do not.
 """
 
 from collections.abc import Sequence
