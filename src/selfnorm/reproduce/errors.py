@@ -1,6 +1,6 @@
 """Word error rates on utterances that somebody else recognised: scales cross-validated, per subset and in all."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -48,8 +48,10 @@ def word_errors(utterances: Utterances, scorers: Mapping[str, Neural | NGram], f
     """
     items, said = utterances.read()
     setting = start(utterances.setting, tuple(scorers))
-    rescored = list(Rescorer(scorers, setting).rescore(items))
-    results = {result.utterance: result for result in cross_validated(rescored, said, setting, folds)}
+    rescorer = Rescorer(scorers, setting)
+    rescored = list(rescorer.rescore(items))
+    heard = cross_validated(rescored, said, setting, folds, settled=rescorer.settled)
+    results = {result.utterance: result for result in heard}
     return {
         subset: _rates([said[each] for each in names], [results[each] for each in names])
         for subset, names in subsets(said).items()
@@ -62,11 +64,16 @@ def start(setting: Setting, scorers: Sequence[str]) -> Setting:
 
 
 def cross_validated(
-    rescored: Sequence[Rescored], said: Mapping[str, Words], setting: Setting, folds: int = FOLDS, risk: bool = False
+    rescored: Sequence[Rescored],
+    said: Mapping[str, Words],
+    setting: Setting,
+    folds: int = FOLDS,
+    risk: bool = False,
+    settled: Callable[[Rescored, Setting], Rescored] = lambda rescored, setting: rescored,
 ) -> list[Result]:
-    """What is heard in each utterance with the scales of the folds that it is not in."""
+    """What is heard in each utterance with the scales of the folds that it is not in; `settled` is the rescorer's."""
     _, settings, fold = cross_validate(Lists.of(rescored, said, setting), folds)
-    return [decide(each, settings[n], risk) for each, n in zip(rescored, fold)]
+    return [decide(settled(each, settings[n]), settings[n], risk) for each, n in zip(rescored, fold)]
 
 
 def subsets(said: Mapping[str, Words]) -> dict[str, list[str]]:
