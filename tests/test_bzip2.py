@@ -2,6 +2,7 @@
 
 import bz2
 import io
+import os
 import random
 
 import pytest
@@ -125,6 +126,54 @@ def test_a_mark_by_chance(monkeypatch):
 
     monkeypatch.setattr(bzip2, "_marks", more)
     assert read_by_threads(PACKED) == read_by_bz2(PACKED)
+
+
+def test_nothing_but_zeros_after_a_file_takes_no_time():
+    """Tapes end so: what has no mark for long is left to `bz2`, and not kept and looked through again and again."""
+    packed = bz2.compress(TEXTS["one block"]) + bytes(20 * bzip2.CHUNK)
+    file = io.BytesIO(packed)
+    with io.BufferedReader(bzip2.Reader(file, 2)) as opened:
+        assert opened.read(1000) == TEXTS["one block"][:1000]
+        assert file.tell() <= 3 * bzip2.CHUNK
+        assert opened.read() == TEXTS["one block"][1000:]
+
+
+def test_a_reader_goes_on_in_a_fork(tmp_path):
+    path = tmp_path / "text.bz2"
+    path.write_bytes(PACKED)
+    whole = bz2.decompress(PACKED)
+    with path.open("rb") as file, io.BufferedReader(bzip2.Reader(file, 2), 1000) as opened:
+        first = opened.read(1000)
+        if (child := os.fork()) == 0:
+            os._exit(0 if first + opened.read() == whole else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert first + opened.read() == whole
+
+
+def test_nothing_is_lost_after_an_interruption(monkeypatch):
+    reader, times = bzip2.Reader(io.BytesIO(PACKED), 2), []
+
+    class Interrupted:
+        def __init__(self, future):
+            self.future = future
+
+        def result(self):
+            times.append(1)
+            if len(times) == 2:
+                raise KeyboardInterrupt
+            return self.future.result()
+
+    submit = reader.pool.submit
+    monkeypatch.setattr(reader.pool, "submit", lambda *given: Interrupted(submit(*given)))
+    found = b""
+    while piece := reader.read(100_000):
+        found += piece
+        if len(times) == 1 and not reader.piece:
+            with pytest.raises(KeyboardInterrupt):
+                reader.read(100_000)
+    reader.close()
+    assert found == bz2.decompress(PACKED)
+    assert len(times) == 2
 
 
 def test_large_files_are_read_so(tmp_path, monkeypatch):

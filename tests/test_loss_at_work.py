@@ -136,6 +136,22 @@ def test_what_does_not_go_together_is_refused(what):
         call()
 
 
+def test_a_criterion_may_have_options_of_these_names(monkeypatch):
+    class Smooth(CRITERIA["mode3"]):
+        def __init__(self, smoothing=0.0):
+            super().__init__()
+            self.smoothing = smoothing
+
+    monkeypatch.setitem(CRITERIA, "smooth", Smooth)
+    assert SampledLoss(C, "smooth", k=K, smoothing=0.2).criterion.smoothing == 0.2
+
+
+def test_expected_counts_of_another_shape_are_refused():
+    hidden, weight, target = case()
+    with pytest.raises(ValueError, match="in the same shape"):
+        SampledLoss(C, k=K)(hidden, weight, target, samples=SAMPLES.expand(N, -1), log_expected=torch.zeros(5))
+
+
 def test_a_sampler_may_come_with_its_noise():
     noise = Uniform(C)
     assert SampledLoss(C, noise=noise, sampler=SAMPLERS["distinct"](noise, 3)).sampler.k == 3
@@ -146,7 +162,7 @@ def test_rows_of_a_table_that_is_no_parameter_are_refused(change):
     hidden, weight, target = case()
     changed = change(weight)
     target = target.clamp(max=len(changed) - 1)
-    with pytest.raises(ValueError, match=r"weight is computed from a parameter.*sparse=False"):
+    with pytest.raises(ValueError, match=r"weight is computed.*sparse=False"):
         SampledLoss(len(changed), k=K, sparse=True)(hidden, changed, target)
     SampledLoss(len(changed), k=K)(hidden, changed, target).backward()
     assert weight.grad is not None

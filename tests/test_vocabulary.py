@@ -164,3 +164,11 @@ def test_a_vocabulary_that_cannot_be_is_refused(words, counts, sentence):
 
 def test_counter_is_a_mapping_of_counts():
     assert Vocabulary.from_counts(Counter("aab")).words == ["a", "b", "</s>", "<unk>"]
+
+
+def test_kaldi_ids_may_fall_where_there_is_a_mark(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("#0 5\nthe 4\n<unk> 3\na 2\nb 1\n<eps> 0\n")
+    assert Vocabulary.load(path).words == ["the", "<unk>", "a", "b", "</s>"]
+    path.write_text("the 4\n<unk> 3\na 2\nb 1\n<eps> 0\n")  # counts
+    assert "<eps>" in Vocabulary.load(path).words

@@ -6,6 +6,7 @@ or a cut file, a mark by chance) is left to `bz2` alone, from the beginning: it 
 
 import bz2
 import io
+import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +18,7 @@ WIDTH = 48  # bits of both
 SUM = 32
 HEADER = b"BZh9"  # 9: blocks of any size
 CHUNK = 1 << 22  # bytes that are looked through at a time
+LONGEST = 8 << 21  # bits, more than a block can have
 
 
 class OddError(Exception):
@@ -33,6 +35,7 @@ class Reader(io.RawIOBase):
         self.waiting: deque[Future[bytes]] = deque()
         self.piece = memoryview(b"")
         self.given = 0  # bytes of all pieces
+        self.process, self.alone = os.getpid(), False  # threads stay behind in a fork
         self.plain: bz2.BZ2File | None = None
 
     def readable(self) -> bool:
@@ -56,19 +59,28 @@ class Reader(io.RawIOBase):
 
     def _next(self) -> bytes:
         """What the next block holds; nothing at the end."""
-        if self.plain is None:
+        if not self.alone and os.getpid() == self.process:
             try:
                 for piece in islice(self.pieces, self.ahead - len(self.waiting)):
                     self.waiting.append(self.pool.submit(_unpacked, piece))
-                found = self.waiting.popleft().result() if self.waiting else b""
+                if not self.waiting:
+                    return b""
+                found = self.waiting[0].result()
                 self.given += len(found)
+                self.waiting.popleft()
                 return found
-            except (OddError, OSError):
-                self.plain = self._past(self.given)
+            except BaseException as fault:
+                self.alone = True
+                if not isinstance(fault, OddError | OSError):
+                    raise
+        if self.plain is None:
+            self.plain = self._past(self.given)
         return self.plain.read1()
 
     def _past(self, given: int) -> bz2.BZ2File:
         """The file by `bz2` alone, after so many bytes."""
+        if os.getpid() != self.process:  # the place in the file is the parent's, too
+            self.file, self.keep = os.fdopen(os.open(self.file.name, os.O_RDONLY), "rb"), False
         self.file.seek(0)
         plain = bz2.BZ2File(self.file)
         while again := plain.read(min(given, CHUNK)):
@@ -84,7 +96,7 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
     while more := file.read(CHUNK):
         data += more
         marks = _marks(data)
-        if marks[:1] != [first]:
+        if marks[:1] != [first] or 8 * len(data) - marks[-1] > LONGEST:
             raise OddError
         for begin, after in pairwise(marks):
             ends = _restarts(data, after)

@@ -17,7 +17,7 @@ from selfnorm.cores import cores
 
 BLOCK = 1 << 20
 LARGE = 1 << 22  # bytes of a packed file, from which on it is worth several threads
-UNPACKING = 16  # threads at most
+UNPACKING = 8  # threads at most
 
 Hook = Callable[[str], None]  # told each stage of a write, so that a test can stop there
 Write = Callable[[bytes | memoryview], object]  # takes a file piece by piece

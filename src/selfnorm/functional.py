@@ -62,7 +62,8 @@ def sampled_loss(
             log_expected_target = log_expected_target.masked_fill(ignored, 0)
         if samples is not None and samples.shape[:-1] == target.shape and samples.ndim > 1:
             samples = samples.masked_fill(ignored[..., None], min(1, len(weight) - 1))  # not the target, which is 0 now
-            log_expected = None if log_expected is None else log_expected.masked_fill(ignored[..., None], 0)
+            if log_expected is not None and log_expected.shape == samples.shape:
+                log_expected = log_expected.masked_fill(ignored[..., None], 0)
     _check_range(targets, len(weight))
 
     sample: Any = None  # a criterion over the whole vocabulary takes none
@@ -118,7 +119,9 @@ def check_reduction(reduction: str) -> None:
 def _check_rows(sparse: bool, weight: Tensor, bias: Tensor | None) -> None:
     for name, table in (("weight", weight), ("bias", bias)):
         if sparse and table is not None and table.requires_grad and not table.is_leaf:
-            raise ValueError(f"{name} is computed from a parameter, which takes no rows; give that, or sparse=False")
+            raise ValueError(
+                f"{name} is computed, and rows do not go back through that; give the parameter, or sparse=False"
+            )
 
 
 def _check_shapes(

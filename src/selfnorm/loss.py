@@ -1,6 +1,7 @@
 """SampledLoss: the front door. Replace `nn.CrossEntropyLoss` over a large vocabulary by one line."""
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from selfnorm.functional import check_pair, check_reduction, sampled_loss
 from selfnorm.noise import NOISES, Noise
 from selfnorm.ops import IMPLS, MOST
 from selfnorm.output import LINKS
-from selfnorm.registry import pick
+from selfnorm.registry import named, pick
 from selfnorm.samplers import SAMPLERS, Sampler
 
 NOISE = "log_uniform"
@@ -64,7 +65,7 @@ class SampledLoss(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        for option in OTHERS.keys() & options:
+        for option in OTHERS.keys() & options - signature(named("criterion", CRITERIA, criterion)).parameters.keys():
             raise ValueError(f"{option}= is not the criterion's: give {OTHERS[option]}")
         if impl not in IMPLS:
             raise ValueError(f"there is no impl {impl!r}; choose one of: {', '.join(IMPLS)}")

@@ -215,7 +215,8 @@ def _is_kaldi(entries: list[_Entry], path: Path) -> bool:
     if numbers == list(range(len(entries))):
         return True
     silent = next((entry for entry in entries if entry[:2] == ("<eps>", 0)), None)
-    if silent is None or _falls(entries):  # a list of counts may end with an <eps> that was never seen
+    marked = any(entry.word == "#0" for entry in entries)  # else a list of counts may end with an <eps> never seen
+    if silent is None or (_falls(entries) and not marked):
         return False
     first: dict[int | None, _Entry] = {}
     for entry in entries:

@@ -472,6 +472,15 @@ def test_what_needs_several_paths_is_refused_with_exact(verb, slf, said, lm, tmp
     assert verb(slf, "--to", tmp_path / "out", "--algorithm", "exact", *given)[0] == 0  # nothing is rescored
 
 
+def test_lists_can_be_exact_with_all(verb, lm, tmp_path):
+    """A list's hypotheses are all scored as whole sentences."""
+    lists = tmp_path / "lists.jsonl"
+    hyps = [{"text": text, "am": am, "lm": -1.0} for text, am in (("a b", -1.0), ("b a", -2.0))]
+    lists.write_text(json.dumps({"utt": "one", "hyps": hyps}) + "\n")
+    given = "--algorithm", "exact", "--nbest", "2", "--least-risk", "--lm-scale", "1"
+    assert verb(lists, "--to", tmp_path / "out", "--ngram", lm, *given)[0] == 0
+
+
 def test_one_best_hypothesis_can_be_exact(verb, slf, lm, tmp_path):
     assert verb(slf, "--to", tmp_path / "out", "--ngram", lm, "--algorithm", "exact", "--nbest", "1")[0] == 0
 
@@ -535,6 +544,22 @@ def test_what_an_earlier_run_wrote_does_not_stay(verb, slf, kaldi, lm, tmp_path,
     given = [kaldi[0], "--words", kaldi[1], "--lm-scale", "10", "--output", "replaced"]
     assert there(*given) - {"hypotheses.ctm"} == {*always, "lat.1.gz"}
     assert there(slf) == timed
+
+
+def test_what_others_put_among_our_lattices_stays(verb, slf, lm, tmp_path):
+    out = tmp_path / "out"
+    assert verb(slf, "--ngram", lm, "--to", out, "--output", "replaced")[0] == 0
+    (out / "lattices" / "mine.slf.gz").write_text("mine")
+    assert verb(slf, "--ngram", lm, "--to", out)[0] == 0
+    assert [path.name for path in (out / "lattices").iterdir()] == ["mine.slf.gz"]
+
+
+def test_a_link_to_what_would_be_written_over_is_refused(verb, slf, lm, tmp_path):
+    out, links = tmp_path / "out", tmp_path / "links"
+    assert verb(slf, "--ngram", lm, "--to", out, "--output", "replaced")[0] == 0
+    links.mkdir()
+    (links / "one.slf.gz").symlink_to(next((out / "lattices").iterdir()))
+    assert "would be written over" in verb(links, "--ngram", lm, "--to", out)[2]
 
 
 def test_what_others_left_there_stays(verb, slf, lm, tmp_path):

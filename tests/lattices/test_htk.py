@@ -100,6 +100,7 @@ def test_words_on_nodes_are_those_of_the_arcs_that_lead_there(tmp_path):
         ('"/my files/abc.plp"', "abc"),
         ("*/sw02001.A_1.wav", "sw02001.A_1"),
         ("mfc/sw02001.A_1", "sw02001.A_1"),
+        ("/data/sw02001.A", "sw02001.A"),
         ("mfc\\057abc.mfc", "mfc/abc.mfc"),
         ("mfc/", "toy"),
     ],

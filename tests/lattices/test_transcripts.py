@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path):
         ("{ x / y } (a)\n", "said:1: { marks alternatives, which are not read; keep one of them"),
         (b"a x\nb \xff y\n", "said:2: byte 6 (0xff) is not UTF-8; convert the file to UTF-8"),
         ("a 1 0.1 0.2 x\na 1 0.3 0.2\na 1 0.4 0.2 y\n", "said:2: not a line of a CTM file, as others are"),
-        ("a 1 0.1 0.2 x\na 1 0.3 0.2 y\na 1 .. 0.2 y\n", "said:3: '..' is no time; write seconds"),
+        ("a 1 0.1 0.2 x\na 1 0.3 0.2 y\na 1 .. 0.2 y\n", "said:3: not a line of a CTM file, as others are"),
         ("a 1 0.1 0.2 x\na 1 * * <ALT_BEGIN>\na 1 0.4 0.2 y\n", "said:2: <ALT_BEGIN> marks alternatives"),
         ('{"utt": "a", "text": "x"}\nb y\n', "said:2: not JSON ("),
         ('{"utt": "a", "text": "x"}\n[]\n', 'said:2: the object has no "utt"; name the utterance there'),
@@ -219,3 +219,21 @@ def test_a_packed_file_that_is_cut_off(given_text):
     whole = gzip.compress(b"".join(b"a%d x y z\n" % number for number in range(999)))
     with pytest.raises(ValueError, match=r"said\.gz: .*copy it again"):
         read(given_text(whole[:-20], "said.gz"))
+
+
+@pytest.mark.parametrize("channel", ["A", "1"])
+def test_ignored_segments_go_by_the_name_of_the_utterance(channel, given_text):
+    """Who writes CTM files may call a file's only channel otherwise than the STM file does."""
+    stm = "f A anna 0.0 1.0 <o> x\nf A anna 1.0 2.0 <o> ignore_time_segment_in_scoring\n"
+    segments = ignored(given_text(stm, "r.stm"))
+    heard = given_text(f"f {channel} 0.1 0.2 x\nf {channel} 1.1 0.2 y\n", "h.ctm")
+    assert read(heard, like={"f"}, ignored=segments) == {"f": ("x",)}
+    named = given_text("f_A 1 0.1 0.2 x\nf_A 1 1.1 0.2 y\n", "named.ctm")
+    assert read(named, like={"f_A"}, ignored=segments) == {"f_A": ("x",)}
+
+
+@pytest.mark.parametrize(
+    "text", ["u1 hmm well . . ok", "u1 from about 3.50 4.20 dollars\nu2 yes", "u1 it fell from 4.20 3.50 cents"]
+)
+def test_a_text_is_not_taken_for_stm(text, given_text):
+    assert read(given_text(text, "text"))["u1"] == tuple(text.splitlines()[0].split()[1:])

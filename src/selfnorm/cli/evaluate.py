@@ -78,8 +78,8 @@ def _tell_apart(run: Path, scorer: "Neural", ngram: Path, other: "NGram") -> boo
     if ours or theirs:
         tell(
             f"{ngram}: has {theirs:,} words that {run} does not know, and lacks {ours:,} that it does: each gets all "
-            "of the other's <unk>, and the perplexity of the mixture is not normalized; make the n-gram with `selfnorm "
-            "ngram --vocab DATA/vocab.txt`"
+            "of the other's <unk>, and the perplexity of the mixture is not normalized; make the n-gram of "
+            "the same text with `selfnorm ngram --vocab DATA/vocab.txt`"
         )
     return not (ours or theirs)
 

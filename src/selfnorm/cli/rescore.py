@@ -10,11 +10,11 @@ import typer
 from selfnorm.cli.options import Debug, Json, print_json, tell
 from selfnorm.cli.rescore_inputs import (
     Headers,
-    check_exact,
     check_file,
     check_places,
     check_scales,
     load_scorers,
+    refusing_exact,
     speaker_of,
     unknown_words,
 )
@@ -41,7 +41,7 @@ def rescore(
     *,
     words: Annotated[Path | None, option(INPUT, "Kaldi's words.txt.", **FILE)] = None,
     references: Annotated[
-        Path | None, option(INPUT, "What was said, to count errors: Kaldi text, .trn, CTM, JSONL.", **FILE)
+        Path | None, option(INPUT, "What was said, to count errors: Kaldi text, .trn, CTM, STM, JSONL.", **FILE)
     ] = None,
     max_arcs: Annotated[int, option(INPUT, "Of one lattice; larger ones are refused.", min=1, **COUNT)] = 2_000_000,
     frame_shift: Annotated[
@@ -143,8 +143,9 @@ def rescore(
     share = (0.5 if ngram_weight is None else ngram_weight) if model is not None else 1.0
     given = Setting(lm_scale, 1.0 if weight is None else weight, word_penalty, share, penalty)
     setting = load_scales(scales) if scales else given
+    refusal = None
     if algorithm == "exact" and setting.weight and (model is not None or ngram is not None):
-        check_exact(
+        refusal = refusing_exact(
             {
                 "--tune-on": tune_on is not None,
                 "--cross-validate": cross_validate is not None,
@@ -160,7 +161,7 @@ def rescore(
     scorers = load_scorers(model, ngram, old_ngram, normalize, device) if setting.weight else {}
     rescorer = Rescorer(scorers, setting, algorithm, search, keep, budget, together)
     if output == "expanded" and rescorer.approximates and not carry_over:
-        raise ValueError(
+        refusal = (
             "--output expanded keeps histories apart, and path_cover, which Transformers use by themselves, follows "
             "none; take --algorithm push_forward, which is slow for them, or --output replaced"
         )
@@ -169,12 +170,12 @@ def rescore(
     tuning = tune_on is not None or cross_validate is not None
     reading: dict[str, Any] = {"words": words, "max_arcs": max_arcs, "frame_shift": frame_shift}
 
-    headers = Headers(setting, tuning, cross_validate is not None)
+    headers = Headers(setting, tuning, cross_validate is not None, refusal)
 
     def develop(tally: Tally) -> tuple[Iterator[Any], Any]:
         tally.report = _refuse if strict else tally.report
         found = tally.good(formats.read(tune_on or [], **reading))
-        return Headers(setting, tuning, True).of(found), developed
+        return Headers(setting, tuning, True, refusal).of(found), developed
 
     def agree(plan: Plan) -> None:
         if strict and plan.broken:

@@ -64,14 +64,15 @@ def load_scorers(
     return found
 
 
-def check_exact(asked: Mapping[str, bool]) -> None:
+def refusing_exact(asked: Mapping[str, bool]) -> str | None:
     """`exact` keeps one path of a lattice: what needs several would have nothing to choose from."""
     for option, given in asked.items():
         if given:
-            raise ValueError(
+            return (
                 f"--algorithm exact keeps one path of each lattice, and {option} needs all that are good; take "
                 "--algorithm push_forward, with --beam inf --hypotheses 0 to follow every history"
             )
+    return None
 
 
 def check_scales(
@@ -97,21 +98,23 @@ def check_places(lattices: list[Path], to: Path) -> None:
     """Nothing that was given may be written over."""
     if to.exists() and not to.is_dir():
         raise ValueError(f"--to {to}: is a file; give a folder")
-    for path in lattices:
+    inside = (each for path in lattices if path.is_dir() for each in path.iterdir() if each.is_symlink())
+    for path in (*lattices, *inside):
         place = path.resolve().parent
-        inside = (place == to.resolve() and path.name in WRITTEN) or place == (to / "lattices").resolve()
-        if path.resolve() == to.resolve() or inside:
+        within = (place == to.resolve() and path.resolve().name in WRITTEN) or place == (to / "lattices").resolve()
+        if path.resolve() == to.resolve() or within:
             raise ValueError(f"--to {to}: {path} lies there and would be written over; give another folder")
 
 
 class Headers:
     """Tells once what utterances do not say of their scales, and what they say of them differently.
 
-    `tuning`: whether scales are tuned on any utterances, `tuned_on`: whether on these.
+    `tuning`: whether scales are tuned on any utterances, `tuned_on`: whether on these. `refusal`: why lattices cannot
+    be taken, only lists.
     """
 
-    def __init__(self, setting: "Setting", tuning: bool, tuned_on: bool) -> None:
-        self.setting, self.tuning, self.tuned_on = setting, tuning, tuned_on
+    def __init__(self, setting: "Setting", tuning: bool, tuned_on: bool, refusal: str | None = None) -> None:
+        self.setting, self.tuning, self.tuned_on, self.refusal = setting, tuning, tuned_on, refusal
         self.first: Row | None = None
         self.told: set[str] = set()
 
@@ -125,6 +128,8 @@ class Headers:
     def see(self, row: "Row") -> None:
         from selfnorm.rescoring.plan import BINARY, LIST, TEXT
 
+        if self.refusal and row.kind != LIST:
+            raise ValueError(self.refusal)
         if self.setting.lm_scale is None and row.kind in (TEXT, BINARY):
             sentence = "Kaldi's lattices do not say their LM scale; give --lm-scale, 1/acwt, often 10"
             if self.tuning:  # a search at another scale goes wrong

@@ -44,7 +44,7 @@ _FIELD = re.compile(
 )
 _ESCAPE = re.compile(rb"\\(?:([0-3][0-7]{2})|(.))", re.DOTALL)
 _SPECIAL = re.compile(r"[\\\x00-\x20\x7f]|^['\"]")
-_SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,4}$")  # of a file of speech: mfc, plp, wav, ...
+_SUFFIX = re.compile(r"\.(mfcc?|plp|fea|feat|fbank|htk|wav|sph|flac|mp3|raw|pcm|lat|slf|rec|lab)$", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 

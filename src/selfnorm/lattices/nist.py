@@ -18,8 +18,10 @@ from typing import NamedTuple
 Line = tuple[int, bytes]
 Transcripts = dict[str, tuple[str, ...]]
 
-CTM = re.compile(rb"\s*\S+\s+\S+\s+(?=\S*\.|\S+\s+\S*\.)[\d.]+\s+[\d.]+\s+\S+(\s+[-+.\deE]+)?(\s+\S+){0,2}\s*$")
-STM = re.compile(rb"\s*\S+\s+\S+\s+\S+\s+\d*\.\d*\s+\d*\.\d*(\s.*)?$")
+CTM = re.compile(
+    rb"\s*\S+\s+\S+\s+(?=\S*\.|\S+\s+\S*\.)(?=\.?\d)[\d.]+\s+(?=\.?\d)[\d.]+\s+\S+(\s+[-+.\deE]+)?(\s+\S+){0,2}\s*$"
+)
+STM = re.compile(rb"\s*\S+\s+\S+\s+\S+\s+(\d+\.\d*|\.\d+)\s+(\d+\.\d*|\.\d+)(\s.*)?$")
 IGNORED = b"ignore_time_segment_in_scoring"  # the text of a segment that does not count, whatever is heard in it
 
 _LABEL = re.compile(rb"<[^<>]*>")
@@ -39,6 +41,12 @@ class Segment(NamedTuple):
 
 def named_stm(path: Path) -> bool:
     return path.name.removesuffix(".gz").removesuffix(".bz2").lower().endswith(".stm")
+
+
+def is_stm(lines: Iterable[bytes]) -> bool:
+    """Whether every line is one of an STM file, with times in order; a text may have some such lines."""
+    matches = [STM.match(line) for line in lines]
+    return all(match is not None and float(match[1]) <= float(match[2]) for match in matches)
 
 
 def ctm(path: Path, full: Iterable[Line]) -> Iterator[Segment]:
@@ -77,7 +85,13 @@ def joined(segments: Iterable[Segment], like: Container[str] = (), ignored: Iter
 
     What has its middle in an `ignored` segment is left out.
     """
-    spoken, left_out = _by_channel(segments), _by_channel(ignored)
+    spoken: dict[tuple[str, str], list[Segment]] = {}
+    for each in segments:
+        spoken.setdefault((each.file, each.channel), []).append(each)
+    left_out: dict[str, list[Segment]] = {}  # by either name: who writes CTM files may call the only channel 1
+    for each in ignored:
+        for name in (each.file, f"{each.file}_{each.channel}"):
+            left_out.setdefault(name, []).append(each)
     channels = Counter(file for file, _ in spoken)
     found: Transcripts = {}
     for (file, channel), rows in spoken.items():
@@ -85,17 +99,10 @@ def joined(segments: Iterable[Segment], like: Container[str] = (), ignored: Iter
         name = name if channels[file] > 1 or name in like else file
         if name in found:
             raise ValueError(f"a channel of one file and another file are both called {name}; rename the file")
-        kept = [each for each in rows if each.counts and not _inside(each, left_out.get((file, channel), ()))]
+        kept = [each for each in rows if each.counts and not _inside(each, left_out.get(name, ()))]
         if kept or name in like:
             kept.sort(key=lambda each: each.begin)
             found[name] = tuple(word for each in kept for word in each.words)
-    return found
-
-
-def _by_channel(segments: Iterable[Segment]) -> dict[tuple[str, str], list[Segment]]:
-    found: dict[tuple[str, str], list[Segment]] = {}
-    for each in segments:
-        found.setdefault((each.file, each.channel), []).append(each)
     return found
 
 

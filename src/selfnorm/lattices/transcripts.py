@@ -75,7 +75,7 @@ def _full(path: Path) -> list[Line]:
 
 def _timed(path: Path, full: list[Line]) -> "Callable[[Path, list[Line]], Iterator[Segment]] | None":
     """The reader of a file with times."""
-    if nist.named_stm(path) or _most(nist.STM, full):
+    if nist.named_stm(path) or nist.is_stm(line for _, line in full):
         return nist.stm
     return nist.ctm if _most(nist.CTM, full) else None
 

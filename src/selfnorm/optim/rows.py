@@ -49,8 +49,13 @@ class RowOptimizer(OwnOptimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
+        try:
+            for table in self.param_groups[-1]["params"]:
+                _check_table(table)
+        except ValueError:
+            del self.param_groups[-1]
+            raise
         for table in self.param_groups[-1]["params"]:
-            _check_table(table)
             self.left[table] = self._wait_for(table)
             float32 = {"dtype": torch.float32, "device": table.device}
             self.state[table] = {name: torch.zeros_like(table, dtype=torch.float32) for name in self.moments}

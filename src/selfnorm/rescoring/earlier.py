@@ -4,13 +4,12 @@ A run keeps the names of its lists and lattices in scales.json; no other file is
 """
 
 import json
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from pathlib import Path
 
 from selfnorm.rescoring.results import KALDI, LATTICES, LISTS, SLF
 
 SCALES, WRITTEN = "scales.json", "written"
-OURS = {LISTS, KALDI, LATTICES}
 
 
 class Earlier:
@@ -19,27 +18,30 @@ class Earlier:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.written = _written(folder / SCALES)
-        self.foreign = {LATTICES} - self.written if (folder / LATTICES).exists() else set()
 
-    def own(self, names: Set[str]) -> list[str]:
-        """Of the new names those to be kept in mind; a folder of lattices that others made is not ours to empty."""
-        return sorted(names & OURS - self.foreign)
+    @staticmethod
+    def own(names: Iterable[str]) -> list[str]:
+        """Of the new names those to be kept in mind."""
+        return sorted(filter(_is_ours, names))
 
     def clear(self, names: Set[str]) -> None:
         """Remove what was written before and is not among the new names."""
-        for name in self.written - {LATTICES} - names:
+        old = self.written - names
+        for name in old:
             (self.folder / name).unlink(missing_ok=True)
         lattices = self.folder / LATTICES
-        if LATTICES in self.written and lattices.is_dir():
-            for path in lattices.iterdir():
-                if path.name.endswith(SLF) and f"{LATTICES}/{path.name}" not in names:
-                    path.unlink()
-            if not any(lattices.iterdir()):
-                lattices.rmdir()
+        if any(name.startswith(LATTICES) for name in old) and lattices.is_dir() and not any(lattices.iterdir()):
+            lattices.rmdir()
+
+
+def _is_ours(name: str) -> bool:
+    """A list, an archive of Kaldi, or a lattice in its folder."""
+    folder, _, file = name.partition("/")
+    return name in (LISTS, KALDI) or (folder == LATTICES and file.endswith(SLF) and "/" not in file)
 
 
 def _written(scales: Path) -> set[str]:
     try:
-        return OURS & set(json.loads(scales.read_text()).get(WRITTEN, ()))
+        return set(Earlier.own(json.loads(scales.read_text()).get(WRITTEN, ())))
     except (OSError, ValueError, AttributeError, TypeError):  # no run of ours, or of an older version
         return set()
