@@ -9,11 +9,11 @@ from selfnorm.criteria import CRITERIA, Criterion
 from selfnorm.criteria.importance import Mode2
 from selfnorm.ops import MOST
 from selfnorm.output import Layer
-from selfnorm.registry import pick
+from selfnorm.registry import named, pick
 from selfnorm.samplers import Sample, Sampler
 from selfnorm.samplers.excluding import Excluding
 
-REDUCTIONS = ("mean", "sum", "none")
+REDUCTIONS = dict.fromkeys(("mean", "sum", "none"))
 
 
 def sampled_loss(
@@ -46,7 +46,7 @@ def sampled_loss(
     `impl` is "auto", "plain" (PyTorch) or "fused" (Triton, on a GPU).
     """
     criterion = pick("criterion", CRITERIA, criterion) if isinstance(criterion, str) else criterion
-    check_reduction(reduction)
+    named("reduction", REDUCTIONS, reduction)
     _check_shapes(hidden, weight, target, bias, example_weight)
     _check_rows(sparse, weight, bias)
     if samples is None and (log_expected is not None or log_expected_target is not None):
@@ -57,13 +57,13 @@ def sampled_loss(
     if ignore_index is not None:
         targets = targets.masked_fill(~kept, 0)
         flat = flat.masked_fill(~kept[:, None], 0)  # nothing of an ignored position comes through, not even a nan
-        ignored = ~kept.view(target.shape)
         if log_expected_target is not None:
-            log_expected_target = log_expected_target.masked_fill(ignored, 0)
+            log_expected_target = log_expected_target.masked_fill(~kept.view(target.shape), 0)
         if samples is not None and samples.shape[:-1] == target.shape and samples.ndim > 1:
-            samples = samples.masked_fill(ignored[..., None], min(1, len(weight) - 1))  # not the target, which is 0 now
+            ignored = ~kept.view(*target.shape, 1)
+            samples = samples.masked_fill(ignored, min(1, len(weight) - 1))  # not the target, which is 0 now
             if log_expected is not None and log_expected.shape == samples.shape:
-                log_expected = log_expected.masked_fill(ignored[..., None], 0)
+                log_expected = log_expected.masked_fill(ignored, 0)
     _check_range(targets, len(weight))
 
     sample: Any = None  # a criterion over the whole vocabulary takes none
@@ -111,11 +111,6 @@ def check_pair(criterion: Criterion, sampler: Sampler) -> None:
         )
 
 
-def check_reduction(reduction: str) -> None:
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"there is no reduction {reduction!r}; choose one of: {', '.join(REDUCTIONS)}")
-
-
 def _check_rows(sparse: bool, weight: Tensor, bias: Tensor | None) -> None:
     for name, table in (("weight", weight), ("bias", bias)):
         if sparse and table is not None and table.requires_grad and not table.is_leaf:
@@ -130,9 +125,8 @@ def _check_shapes(
     given = {"hidden": hidden, "weight": weight, "target": target, "bias": bias, "example_weight": example_weight}
     for name, value in given.items():
         if not isinstance(value, Tensor) and not (value is None and name in ("bias", "example_weight")):
-            raise TypeError(
-                f"{name} must be a tensor, not {type(value).__name__}; of a layer give layer.weight and .bias"
-            )
+            hint = "; give its .weight, and its .bias as bias" if hasattr(value, "weight") else ""
+            raise TypeError(f"{name} must be a tensor, not {type(value).__name__}{hint}")
     if weight.ndim != 2 or hidden.shape[-1:] != weight.shape[1:]:
         raise ValueError(f"hidden {tuple(hidden.shape)} and weight {tuple(weight.shape)} must be (..., H) and (C, H)")
     if target.shape != hidden.shape[:-1]:

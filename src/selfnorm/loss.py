@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from selfnorm.criteria import CRITERIA
 from selfnorm.criteria.importance import Mode2
-from selfnorm.functional import check_pair, check_reduction, sampled_loss
+from selfnorm.functional import REDUCTIONS, check_pair, sampled_loss
 from selfnorm.noise import NOISES, Noise
 from selfnorm.ops import IMPLS, MOST
 from selfnorm.output import LINKS
@@ -67,9 +67,8 @@ class SampledLoss(nn.Module):
         super().__init__()
         for option in OTHERS.keys() & options - signature(named("criterion", CRITERIA, criterion)).parameters.keys():
             raise ValueError(f"{option}= is not the criterion's: give {OTHERS[option]}")
-        if impl not in IMPLS:
-            raise ValueError(f"there is no impl {impl!r}; choose one of: {', '.join(IMPLS)}")
-        check_reduction(reduction)
+        named("impl", IMPLS, impl)
+        named("reduction", REDUCTIONS, reduction)
         self.criterion = pick("criterion", CRITERIA, criterion, **options)
         self.sampler = self._sampler(num_classes, noise, sampler, k, groups, counts) if self.criterion.sampled else None
         self.generator = generator

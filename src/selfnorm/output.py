@@ -36,8 +36,7 @@ class Layer:
     impl: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.impl not in IMPLS:
-            raise ValueError(f"there is no impl {self.impl!r}; choose one of: {', '.join(IMPLS)}")
+        named("impl", IMPLS, self.impl)
 
     def rows(self, ids: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """These rows of weight and bias; every row for None."""

@@ -184,7 +184,7 @@ def test_references_that_were_not_counted_are_told(verb, slf, said, tmp_path):
     status, out, err = verb(slf, "--to", tmp_path / "out", "--references", said, "--json")
     assert (status, json.loads(out)["wer"]["words"], json.loads(out)["wer"]["not_counted"]) == (1, 8, 6)
     assert err.splitlines()[1:] == [
-        "6 of 10 references were not counted (ben_3, carl_0, carl_1, ...): there was nothing to rescore for them that "
+        "6 of 10 references were not counted (ben_3, carl_0, carl_1 …): there was nothing to rescore for them that "
         "could be read; the WER is of the other 4"
     ]
 

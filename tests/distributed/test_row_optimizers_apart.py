@@ -40,6 +40,37 @@ def test_under_ddp_they_refuse(unused, build):
     on_ranks(2, work)
 
 
+class Embedded(nn.Module):
+    """What docs/loss.md says of DDP: it knows that gradients of this table are rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.table = nn.Linear(H, H), nn.Embedding(C, H, sparse=True)
+        self.loss = SampledLoss(C, k=10, sparse=True)
+
+    def forward(self, hidden, targets):
+        return self.loss(self.body(hidden), self.table.weight, targets)
+
+
+def test_under_ddp_an_embedding_is_a_table():
+    def work(world):
+        torch.manual_seed(world.rank)
+        model = Embedded()
+        wrapped = nn.parallel.DistributedDataParallel(model)
+        first = model.table.weight.detach().clone()
+        optimizers = [torch.optim.Adam(model.body.parameters()), torch.optim.SparseAdam([model.table.weight], lr=0.1)]
+        for _ in range(2):
+            wrapped(torch.randn(N, H), torch.randint(C, (N,))).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+        assert not torch.equal(model.table.weight, first)
+        return model.table.weight.detach().tolist()
+
+    one, other = on_ranks(2, work)
+    assert one == other
+
+
 def test_rows_that_were_exchanged_are_taken():
     """By what the trainer uses, in a loop of one's own."""
 

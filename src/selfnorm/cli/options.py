@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +19,11 @@ def print_json(fields: Mapping[str, Any]) -> None:
     from selfnorm.files import finite
 
     print(json.dumps(finite(dict(fields)), allow_nan=False, ensure_ascii=False))
+
+
+def some(names: Sequence[str], number: int = 3) -> str:
+    """A few of many names."""
+    return ", ".join(names[:number]) + (" …" if len(names) > number else "")
 
 
 def tell(sentence: str) -> None:

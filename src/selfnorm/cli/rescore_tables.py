@@ -7,15 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from selfnorm.cli.options import tell
+from selfnorm.cli.options import some, tell
 
 if TYPE_CHECKING:
     from selfnorm.cli.wer import Row
     from selfnorm.rescoring.second_pass import Outcome
 
 Words = dict[str, tuple[str, ...]]
-
-FEW = 3  # names in a sentence
 
 
 def errors(outcome: "Outcome", said: Words) -> "tuple[dict[str, Row], Row]":
@@ -46,11 +44,6 @@ def uncounted(outcome: "Outcome", said: Words) -> list[str]:
     """The references whose utterances were not rescored."""
     rescored = {result.utterance for result in outcome.results}
     return [name for name in said if name not in rescored]
-
-
-def some(names: list[str]) -> str:
-    """A few of many names."""
-    return ", ".join(names[:FEW]) + (", ..." if len(names) > FEW else "")
 
 
 def fields(

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from selfnorm import lattices
-from selfnorm.cli.options import tell
+from selfnorm.cli.options import some, tell
 from selfnorm.lattices import transcripts
 from selfnorm.lattices.broken import Broken
 from selfnorm.lattices.lattice import Lattice
@@ -41,17 +41,17 @@ def match(said: Words, hypotheses: Path, references: Path, allow: bool, fold: bo
     unknown = [name for name in heard if name not in said]
     if len(unheard) == len(said):
         raise ValueError(
-            f"{hypotheses}: has {_some(unknown)} where {references} has {_some(unheard)}, and no utterance in common "
+            f"{hypotheses}: has {some(unknown)} where {references} has {some(unheard)}, and no utterance in common "
             "with it; give both the same names"
         )
     if unheard and not allow:
         raise ValueError(
             f"{hypotheses}: {len(unheard):,} of the {len(said):,} utterances in {references} are missing: "
-            f"{_some(unheard)}; add them, or count their words as deletions with --allow-missing"
+            f"{some(unheard)}; add them, or count their words as deletions with --allow-missing"
         )
     if unknown and not allow:
         raise ValueError(
-            f"{hypotheses}: {len(unknown):,} utterances have no reference in {references}: {_some(unknown)}; "
+            f"{hypotheses}: {len(unknown):,} utterances have no reference in {references}: {some(unknown)}; "
             "add one for each, or leave them out with --allow-missing"
         )
     if unheard:
@@ -59,10 +59,6 @@ def match(said: Words, hypotheses: Path, references: Path, allow: bool, fold: bo
     if unknown:
         tell(f"{hypotheses}: {len(unknown):,} utterances have no reference; they are left out")
     return {name: heard.get(name, ()) for name in said}, len(unheard), len(unknown)
-
-
-def _some(names: Sequence[str], number: int = 3) -> str:
-    return ", ".join(names[:number]) + (" …" if len(names) > number else "")
 
 
 def speakers_of(said: Words, path: Path) -> Mapping[str, str]:
@@ -93,7 +89,7 @@ def nearest_of(
     if absent and not allow and not broken:
         raise ValueError(
             f"{paths[0]}: {len(absent):,} of the {len(said):,} utterances in {references} have no lattice: "
-            f"{_some(absent)}; add them, or count their words as deletions with --allow-missing"
+            f"{some(absent)}; add them, or count their words as deletions with --allow-missing"
         )
     if absent:
         tell(f"{paths[0]}: {len(absent):,} utterances have no lattice; in the oracle their words count as deletions")

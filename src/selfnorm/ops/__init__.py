@@ -19,7 +19,7 @@ from selfnorm.ops.plain import MOST, Drawn, Function, Table, dot, product, softp
 from selfnorm.ops.rows import NOWHERE, Piece, expect, fresh_half, keep_half, take
 from selfnorm.ops.updates import ADAGRAD, ADAM, SGD, FusedRows, PlainRows, Rule, Scalars, catch_up, sort, stretches
 
-IMPLS = ("auto", "plain", "fused")
+IMPLS = dict.fromkeys(("auto", "plain", "fused"))
 OLDEST = (3, 6)  # Triton that the kernels were tried with
 
 __all__ = [

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from selfnorm.ops import IMPLS, MOST
+from selfnorm.registry import named
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 ABOVE_ZERO = (
@@ -56,8 +57,7 @@ class Settings:
             raise ValueError(f"training.seed = {self.seed}: it must be a whole number from 0 to 2^63 - 1")
         if self.precision not in PRECISIONS:
             raise ValueError(f"there is no precision {self.precision!r}; choose one of: {', '.join(PRECISIONS)}")
-        if self.impl not in IMPLS:
-            raise ValueError(f"there is no impl {self.impl!r}; choose one of: {', '.join(IMPLS)}")
+        named("impl", IMPLS, self.impl)
         if self.precision == "bfloat16" and self.place.type != "cuda":
             raise ValueError(
                 "training.precision = 'bfloat16' is for GPUs; leave it out, or give training.device='cuda'"
