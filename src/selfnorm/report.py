@@ -185,19 +185,22 @@ def plot_samples(
     return _save(path, draw, panels=2)
 
 
-def plot_costs(path: Path, found: Mapping[str, tuple[float, float]]) -> list[Path]:
-    """Minutes of training and perplexity of each way to train, a line for each and the best on top."""
-    ordered = sorted(found.items(), key=lambda each: each[1][1], reverse=True)
+def plot_costs(path: Path, found: Mapping[str, tuple[float, Sequence[float]]]) -> list[Path]:
+    """Minutes of training and perplexities of each way to train, a line for each and the best on top.
+
+    Perplexities are of each seed, in per cent of another's beside it.
+    """
+    ordered = sorted(found.items(), key=lambda each: float(np.mean(each[1][1])), reverse=True)
     places = range(len(ordered))
 
     def draw(panels: "Sequence[Axes]") -> None:
         left, right = panels
-        left.plot([perplexity for _, (_, perplexity) in ordered], places, "o", color=COLOURS[0])
-        low, high = left.get_xlim()
-        left.set_xlim(0.99 * low, 1.01 * high)  # a tenth of a percent must not look large
+        for place, (_, (_, percents)) in zip(places, ordered):
+            left.plot(percents, [place] * len(percents), "o-", color=COLOURS[0], markersize=5)
+        left.axvline(0, color="black", linewidth=1, linestyle="--")
         left.set_yticks(places, [label for label, _ in ordered], fontsize=7)
         left.set_ylim(-0.6, len(ordered) - 0.4)
-        left.set_xlabel("perplexity, normalized")
+        left.set_xlabel("perplexity against CE, %, each seed")
         left.set_title("What a perplexity costs", loc="left")
         left.grid(alpha=0.3)
         right.barh(places, [minutes for _, (minutes, _) in ordered], color=COLOURS[1], height=0.6)

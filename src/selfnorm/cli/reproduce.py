@@ -198,7 +198,7 @@ def _show(found: "list[Made]", wanted: "list[Row]") -> None:
 
     console = Console(highlight=False)
     for item in dict.fromkeys(row.item for row in wanted):
-        for title, head, body in tables(item, [row for row in found if row["item"] == item]):
+        for title, head, body in tables(item, [row for row in found if row["item"] == item], found):
             table = Table(title=f"{TITLES[item]}{title}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
             for number, name in enumerate(head):
                 table.add_column(name, justify="right" if number else "left")

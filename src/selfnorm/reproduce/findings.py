@@ -1,13 +1,19 @@
-"""What was expected of the rows, and what they say; an expectation whose rows are missing says nothing."""
+"""What was expected of the rows, and what they say; an expectation whose rows are missing says nothing.
+
+Perplexities are compared seed by seed: an expectation holds if every seed says so, and fails if none does.
+"""
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from selfnorm.criteria import CRITERIA
+from selfnorm.registry import pick
+from selfnorm.reproduce.compared import apart, rates
+from selfnorm.reproduce.paper import PAPER
 from selfnorm.reproduce.rows import Made
-from selfnorm.reproduce.tables import spread
 
-SELF_NORMALIZED = ("bce", "nce", "mode1", "mode2", "mode3")
+AS_IS = [name for name in CRITERIA if not pick("criterion", CRITERIA, name).needs_log_z]
 CLEARLY, CLOSE, NEAR = 1.1, 1.05, 1.01  # times another perplexity
 MEAN, STD = 0.02, 0.15  # of log Z
 ENOUGH = 1000  # samples for that, if there are no groups
@@ -18,13 +24,16 @@ SERVING = {  # what the library's defaults rest on: rows of `beyond`, and what e
     "Mode3, K = 8000, systematic": ("CE", "Mode3, K = 8000, distinct"),
     "Mode3, K = 8000, systematic, large batch": ("CE, large batch",),
 }
+CRITERIA_3_4 = ("CE", "BCE", "IS", "NCE", "Mode3")  # of tables 3 and 4
+SAMPLED = CRITERIA_3_4[2:]
 
 
 @dataclass(frozen=True)
 class Finding:
     expected: str
     found: str
-    holds: bool | None  # None: seeds differ by more than what is compared
+    holds: bool | None  # None: some seeds say so and others not, or an interval holds both
+    seeds: int = 0  # that all compared rows have, where seeds are compared
 
 
 class Missing(Exception):  # noqa: N818  nothing is wrong
@@ -35,26 +44,19 @@ class Rows:
     def __init__(self, found: Sequence[Made]) -> None:
         self.found = [row for row in found if row.get("perplexity")]
 
-    def group(self, item: str, label: str) -> list[Made]:
-        """All seeds of a row."""
-        group = [row for row in self.found if (row["item"], row["label"]) == (item, label)]
-        if not group:
+    def seeds(self, item: str, label: str) -> dict[int, Made]:
+        return {row["seed"]: row for row in self.found if (row["item"], row["label"]) == (item, label)}
+
+    def alike(self, item: str, labels: Sequence[str]) -> list[list[Made]]:
+        """The rows of these labels, a list for each seed that all of them have."""
+        each = [self.seeds(item, label) for label in labels]
+        both = sorted(set.intersection(*(set(seeds) for seeds in each)))
+        if not both:
             raise Missing
-        return group
+        return [[seeds[seed] for seeds in each] for seed in both]
 
-    def perplexities(self, item: str, label: str) -> list[float]:
-        return [row["perplexity"] for row in self.group(item, label)]
-
-    def perplexity(self, item: str, label: str) -> float:
-        return statistics.mean(self.perplexities(item, label))
-
-    def errors(self, item: str, label: str) -> dict[str, list[float]]:
-        """WER of each set of utterances and the ends of its interval, means over seeds."""
-        found: dict[str, list[list[float]]] = {}
-        for row in self.group(item, label):
-            for name, subsets in row.get("wer", {}).items():
-                found.setdefault(name, []).append([subsets["all"]["wer"], *subsets["all"]["interval"]])
-        return {name: [sum(each) / len(each) for each in zip(*seeds)] for name, seeds in found.items()}
+    def perplexities(self, item: str, *labels: str, name: str = "perplexity") -> list[list[float]]:
+        return [[row[name] for row in rows] for rows in self.alike(item, labels)]
 
 
 def findings(found: Sequence[Made]) -> Iterator[Finding]:
@@ -70,115 +72,191 @@ def serving(found: Sequence[Made]) -> bool:
     """Whether the rows bear out the library's defaults, and what the page says of them; not without all of them."""
     rows = Rows(found)
     try:
-        entropy, one, many = _large(rows)
-        pairs = [(rows.perplexity("beyond", mine), _best_of(rows, others)) for mine, others in SERVING.items()]
+        large = all(one > CLEARLY * entropy and many < one for entropy, one, many, _ in _large(rows))
+        some = [rows.perplexities("beyond", mine, *others) for mine, others in SERVING.items()]
     except Missing:
         return False
-    return one > CLEARLY * entropy and many < one and all(mine < NEAR * best for mine, best in pairs)
+    return large and all(statistics.mean(mine / min(others) for mine, *others in seeds) < NEAR for seeds in some)
 
 
-def _best_of(rows: Rows, labels: Sequence[str]) -> float:
-    return min(rows.perplexity("beyond", label) for label in labels)
+def _said(each: Iterable[bool]) -> bool | None:
+    """What all seeds say, or None."""
+    votes = set(each)
+    return votes.pop() if len(votes) == 1 else None
+
+
+def _means(values: Iterable[Sequence[float]]) -> list[float]:
+    return [statistics.mean(each) for each in zip(*values)]
+
+
+def _percents(pairs: Iterable[Sequence[float]]) -> str:
+    return " and ".join(f"{100 * (mine / other - 1):+.1f} %" for mine, other in pairs)
 
 
 def _worse(rows: Rows) -> Iterator[Finding]:
-    others = [rows.perplexity("table2", f"{name}, K = 100") for name in ("NCE", "Mode2", "Mode3")]
-    mine = rows.perplexity("table2", "Mode1, K = 100")
+    seeds = rows.perplexities("table2", *(f"{name}, K = 100" for name in ("Mode1", "NCE", "Mode2", "Mode3")))
+    mine, *others = _means(seeds)
     told = f"{mine:.1f} against {min(others):.1f} to {max(others):.1f}"
-    yield Finding("Mode1 at K = 100 is clearly worse than the others", told, mine > CLEARLY * max(others))
+    holds = _said(mine > CLEARLY * max(others) for mine, *others in seeds)
+    yield Finding("Mode1 at K = 100 is clearly worse than the others (table 2)", told, holds, len(seeds))
 
 
 def _close(rows: Rows) -> Iterator[Finding]:
-    for k in (100, 8000):
-        found = {name: rows.perplexity("table2", f"{name}, K = {k}") for name in ("NCE", "Mode2", "Mode3")}
-        told = ", ".join(f"{name} {value:.1f}" for name, value in found.items())
-        near = max(found.values()) < CLOSE * min(found.values())
-        yield Finding(f"NCE, Mode2 and Mode3 at K = {k} are close to each other", told, near)
+    for item, names in (("table2", ("NCE", "Mode2", "Mode3")), ("table5", ("NCE", "Mode3"))):
+        for k in (100, 8000):
+            try:
+                seeds = rows.perplexities(item, *(f"{name}, K = {k}" for name in names))
+            except Missing:
+                continue
+            means = _means(seeds)
+            told = ", ".join(f"{name} {value:.1f}" for name, value in zip(names, means))
+            told += f": {100 * (max(means) / min(means) - 1):.1f} % apart"
+            holds = _said(max(each) < CLOSE * min(each) for each in seeds)
+            expected = f"{', '.join(names[:-1])} and {names[-1]} at K = {k} are close to each other (table {item[-1]})"
+            yield Finding(expected, told, holds, len(seeds))
 
 
 def _more(rows: Rows) -> Iterator[Finding]:
     names = ("NCE", "Mode1", "Mode2", "Mode3")
-    pairs = {name: [rows.perplexity("table2", f"{name}, K = {k}") for k in (100, 8000)] for name in names}
-    told = ", ".join(f"{name} {few:.1f} to {many:.1f}" for name, (few, many) in pairs.items())
-    better = all(many < few for few, many in pairs.values())
-    yield Finding("More samples are better: from K = 100 to 8000", told, better)
+    pairs = {name: rows.perplexities("table2", *(f"{name}, K = {k}" for k in (100, 8000))) for name in names}
+    told = ", ".join("{} {:.1f} to {:.1f}".format(name, *_means(seeds)) for name, seeds in pairs.items())
+    better = {_said(many < few for few, many in seeds) for seeds in pairs.values()}
+    holds = False if False in better else None if None in better else True
+    yield Finding("More samples are better: from K = 100 to 8000 (table 2)", told, holds, min(map(len, pairs.values())))
 
 
 def _flattens(rows: Rows) -> Iterator[Finding]:
-    first, second, third = (rows.perplexity("figure1", f"K = {k}, G = 1") for k in (10, 300, 8000))
-    told = f"K = 10, 300, 8000: {first:.1f}, {second:.1f}, {third:.1f}"
-    yield Finding("What more samples bring gets less", told, first - second > second - third)
+    seeds = rows.perplexities("figure1", *(f"K = {k}, G = 1" for k in (10, 300, 8000)))
+    told = "K = 10, 300, 8000: {:.1f}, {:.1f}, {:.1f}".format(*_means(seeds))
+    holds = _said(first - second > second - third for first, second, third in seeds)
+    yield Finding("What more samples bring gets less (figure 1)", told, holds, len(seeds))
 
 
 def _as_good(rows: Rows) -> Iterator[Finding]:
     for item in ("table3", "table4"):
         try:
-            entropy, mine = (rows.perplexity(item, name) for name in ("CE", "Mode3"))
+            seeds = rows.perplexities(item, "Mode3", "CE")
         except Missing:
             continue
-        told = f"{mine:.2f} against {entropy:.2f}, {100 * (mine / entropy - 1):+.1f} %"
+        told = "{:.2f} against {:.2f}: ".format(*_means(seeds)) + _percents(seeds)
         expected = f"Mode3 at K = 8000 within 1 % of cross entropy, or better (table {item[-1]})"
-        yield Finding(expected, told, mine < NEAR * entropy)
+        yield Finding(expected, told, _said(mine < NEAR * entropy for mine, entropy in seeds), len(seeds))
 
 
 def _with_less(rows: Rows) -> Iterator[Finding]:
-    for label, more in ((DRAWN, " and unigram noise"), (GROUPED, ", unigram noise and 8 groups")):
+    several = ", unigram noise and 8 groups"
+    for label, more, batch in (
+        (DRAWN, " and unigram noise", ""),
+        (GROUPED, several, ""),
+        (GROUPED, several, ", large batch"),
+    ):
         try:
-            entropy, mine = rows.perplexities("beyond", "CE"), rows.perplexities("beyond", label)
+            seeds = rows.perplexities("beyond", f"{label}{batch}", f"CE{batch}")
         except Missing:
             continue
-        expected = f"Mode3 at K = 1000 with systematic draws{more} not worse than cross entropy"
-        holds = statistics.mean(mine) <= statistics.mean(entropy) or (None if min(mine) <= max(entropy) else False)
-        yield Finding(expected, f"{spread(mine, 2)} against {spread(entropy, 2)}", holds)
+        expected = f"Mode3 at K = 1000 with systematic draws{more} not worse than cross entropy (beyond{batch})"
+        told = "{:.2f} against {:.2f}: ".format(*_means(seeds)) + _percents(seeds)
+        yield Finding(expected, told, _said(mine <= entropy for mine, entropy in seeds), len(seeds))
+
+
+def _lowest(rows: Rows) -> Iterator[Finding]:
+    for item, name, more in (("table3", "mixture_perplexity", "with 4-gram: "), ("table4", "perplexity", "")):
+        try:
+            seeds = rows.perplexities(item, *CRITERIA_3_4, name=name)
+        except Missing:
+            continue
+        told = more + ", ".join(f"{label} {value:.2f}" for label, value in zip(CRITERIA_3_4, _means(seeds)))
+        expected = f"Cross entropy has the lowest perplexity, as in the paper (table {item[-1]})"
+        yield Finding(expected, told, _said(each[0] == min(each) for each in seeds), len(seeds))
+
+
+def _faster(rows: Rows) -> Iterator[Finding]:
+    for item in ("table3", "table4"):
+        try:
+            (rows_of_seed, *_) = rows.alike(item, ("CE", *SAMPLED))
+        except Missing:
+            continue
+        ours = _times_faster({row["label"]: row for row in rows_of_seed})
+        paper = _times_faster(PAPER[item])
+        told = f"{min(ours):.2f} to {max(ours):.2f} times as fast; in the paper {min(paper):.2f} to {max(paper):.2f}"
+        yield Finding(f"Sampled criteria train faster than cross entropy (table {item[-1]})", told, min(ours) > 1)
+
+
+def _times_faster(told: Mapping[str, Mapping[str, float]]) -> list[float]:
+    return [told["CE"]["seconds_per_batch"] / told[label]["seconds_per_batch"] for label in SAMPLED]
 
 
 def _log_z(rows: Rows) -> Iterator[Finding]:
     def enough(row: Made) -> bool:
         return row["k"] is None or row["k"] >= ENOUGH or row["groups"] > 1
 
-    some = {row["run"]: row for row in rows.found if row["criterion"] in SELF_NORMALIZED and enough(row)}
+    some = {row["run"]: row for row in rows.found if row["criterion"] in AS_IS and enough(row)}
     if not some:
         raise Missing
-    good = [row for row in some.values() if abs(row["log_z_mean"]) < MEAN and row["log_z_std"] < STD]
-    farthest = max(abs(row["log_z_mean"]) for row in some.values())
-    widest = max(row["log_z_std"] for row in some.values())
-    told = f"{len(good)} of {len(some)} trainings; the largest are {farthest:.3f} and {widest:.3f}"
+    expected = f"Scores used as they are, IS corrected, with K of {ENOUGH} or more or groups: "
+    means = {run: abs(row["log_z_mean"]) for run, row in some.items()}
+    good = sum(each < MEAN for each in means.values())
+    told = f"{good} of {len(some)} trainings; the largest is {max(means.values()):.3f}"
+    yield Finding(f"{expected}mean log Z below {MEAN} either way", told, good == len(some))
+    stds = [row["log_z_std"] for row in some.values()]
+    good = sum(each < STD for each in stds)
+    told = f"{good} of {len(some)} trainings; the largest is {max(stds):.3f}"
     if exact := [row["log_z_std"] for row in some.values() if row["criterion"] == "bce"]:
-        told += f"; the std of BCE, which draws nothing, is {max(exact):.3f}"
-    expected = (
-        f"Self-normalized, with K of {ENOUGH} or more or groups: mean log Z below {MEAN} either way, std below {STD}"
-    )
-    yield Finding(expected, told, len(good) == len(some))
+        told += f"; of BCE, which draws nothing, {max(exact):.3f}"
+    yield Finding(f"{expected}std of log Z below {STD}", told, good == len(some))
 
 
 def _not_normalized(rows: Rows) -> Iterator[Finding]:
-    (row, *_) = rows.group("beyond", "sampled softmax, K = 8000")
+    ((row,), *_) = rows.alike("beyond", ("sampled softmax, K = 8000",))
     told = f"mean {row['log_z_mean']:+.2f}, std {row['log_z_std']:.2f}"
     yield Finding("Sampled softmax is not normalized", told, abs(row["log_z_mean"]) > MEAN or row["log_z_std"] > STD)
 
 
-def _large(rows: Rows) -> list[float]:
-    """Of large batches: cross entropy, and K = 100 by one draw and by 16."""
-    names = ("CE", "Mode3, K = 100, systematic", "Mode3, K = 100, systematic, G = 16")
-    return [rows.perplexity("beyond", f"{name}, large batch") for name in names]
+def _large(rows: Rows) -> list[list[float]]:
+    """Of large batches: cross entropy, K = 100 by one draw and by 16, and K = 8000 by one."""
+    names = (
+        "CE",
+        *(f"Mode3, K = {each}" for each in ("100, systematic", "100, systematic, G = 16", "8000, systematic")),
+    )
+    return rows.perplexities("beyond", *(f"{name}, large batch" for name in names))
 
 
 def _groups(rows: Rows) -> Iterator[Finding]:
-    entropy, one, many = _large(rows)
-    told = f"K = 100: {one:.1f} with one draw, {many:.1f} with 16, cross entropy {entropy:.1f}"
-    yield Finding("Large batches need groups", told, many < one)
+    seeds = _large(rows)
+    entropy, one, many, enough = _means(seeds)
+    told = f"K = 100: {one:.1f} with one draw, {many:.1f} with 16; K = 8000: {enough:.1f} with one; CE {entropy:.1f}"
+    holds = _said(one > CLEARLY * many for _, one, many, _ in seeds)
+    yield Finding("Large batches need groups, while K is small (beyond)", told, holds, len(seeds))
 
 
 def _errors(rows: Rows) -> Iterator[Finding]:
     for item in ("table3", "table4"):
-        try:
-            entropy, mine = (rows.errors(item, label) for label in ("CE", "Mode3"))
-        except Missing:
-            continue
-        for name in (name for name in entropy if name in mine):
-            (rate, low, high), (ours, *_) = entropy[name], mine[name]
-            expected = f"WER of Mode3 as it is like that of cross entropy normalized ({name}, table {item[-1]})"
-            yield Finding(expected, f"{ours:.1f} against {rate:.1f} ({low:.1f} to {high:.1f})", low <= ours <= high)
+        for name, mine, entropy in _second_passes(rows, item, "Mode3", "CE"):
+            (rate, *_), (its, low, high), difference = rates(mine), rates(entropy), apart(mine, entropy)
+            held = difference.low <= 0 <= difference.high if difference.paired else low <= rate <= high
+            expected = f"WER of Mode3, as it is, that of cross entropy, normalized, within the interval ({name}, table "
+            told = f"{rate:.1f} against {its:.1f} ({low:.1f} to {high:.1f}); {difference}"
+            yield Finding(f"{expected}{item[-1]})", told, held, len(mine))
+
+
+def _below_counts(rows: Rows) -> Iterator[Finding]:
+    for name, mine, counts in _second_passes(rows, "table5", "Mode3, K = 8000", "count LM"):
+        difference = apart(mine, counts)
+        told = f"{rates(mine)[0]:.1f} against {rates(counts)[0]:.1f}; {difference}"
+        holds = True if difference.high < 0 else False if difference.low > 0 else None
+        yield Finding(f"WER of Mode3 at K = 8000 below that of the count LM ({name}, table 5)", told, holds, len(mine))
+
+
+def _second_passes(rows: Rows, item: str, mine: str, other: str) -> Iterator[tuple[str, list[Made], list[Made]]]:
+    """What two rows have of each set of utterances, by seeds."""
+    try:
+        seeds = rows.alike(item, (mine, other))
+    except Missing:
+        return
+    for name in dict.fromkeys(name for row in seeds[0] for name in row.get("wer", {})):
+        if all(name in row.get("wer", {}) for each in seeds for row in each):
+            ours, theirs = ([each[n]["wer"][name]["all"] for each in seeds] for n in (0, 1))
+            yield name, ours, theirs
 
 
 Check = Callable[[Rows], Iterator[Finding]]
@@ -188,9 +266,12 @@ CHECKS: tuple[Check, ...] = (
     _more,
     _flattens,
     _as_good,
+    _lowest,
     _with_less,
+    _groups,
     _log_z,
     _not_normalized,
-    _groups,
     _errors,
+    _below_counts,
+    _faster,
 )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from selfnorm.reproduce.compared import CrossEntropy
 from selfnorm.reproduce.paper import PAPER
 from selfnorm.reproduce.rows import Made
 
@@ -28,12 +29,19 @@ def by_label(found: Sequence[Made]) -> dict[str, list[Made]]:
     return groups
 
 
-def tables(item: str, found: Sequence[Made]) -> Iterator[Table]:
-    """The tables of an item, in the order of its rows; none where there is no row yet."""
+def tables(item: str, found: Sequence[Made], every: Sequence[Made] = ()) -> Iterator[Table]:
+    """The tables of an item, in the order of its rows; none where there is no row yet.
+
+    `every` row there is, of other items too, may be what these are compared with.
+    """
     groups = by_label(found)
     if not groups:
         return
-    parts = {"": _statistics()} if item == "table1" else {"": _perplexities(item, found), ", speed": _speed(item)}
+    parts = (
+        {"": _statistics()}
+        if item == "table1"
+        else {"": _perplexities(item, found, every or found), ", speed": _speed(item)}
+    )
     for title, columns in parts.items():
         some = [Column("", lambda group, _: group[0]["label"]), *columns]
         here = {label: group for label, group in groups.items() if title != ", speed" or group[0]["model"] != COUNTED}
@@ -50,7 +58,7 @@ def tables(item: str, found: Sequence[Made]) -> Iterator[Table]:
         yield ", WER", head, [first, *body]
         first = ["first pass", *(_first(found, *each) for each in rest)]
         body = [[label, *(_wer(group, *each) for each in rest)] for label, group in groups.items()]
-        yield ", WER by subset", ["", *(f"{name}: {subset}" for name, subset in rest)], [first, *body]
+        yield ", WER by subset", ["", *(_titled(found, *each) for each in rest)], [first, *body]
 
 
 def _statistics() -> Iterator[Column]:
@@ -61,8 +69,9 @@ def _statistics() -> Iterator[Column]:
     yield _ours("oov", "test words not in it, %", 2, scale=100)
 
 
-def _perplexities(item: str, found: Sequence[Made]) -> Iterator[Column]:
+def _perplexities(item: str, found: Sequence[Made], every: Sequence[Made]) -> Iterator[Column]:
     """The paper interpolates with the 4-gram in table 3."""
+    entropy = CrossEntropy(every)
     yield Column("K", lambda group, _: f"{group[0]['k']:,}" if group[0].get("k") else NONE)
     if item == "table3":
         yield _paper("mixture_perplexity", "PPL with 4-gram", 1)
@@ -70,6 +79,8 @@ def _perplexities(item: str, found: Sequence[Made]) -> Iterator[Column]:
     elif item not in ("figure1", "beyond"):
         yield _paper("perplexity", "PPL", 1)
     yield _ours("perplexity", "PPL", 2)
+    if any(entropy.percent(row) is not None for row in found):
+        yield Column("ours: PPL against CE, %", lambda group, _: spread(list(map(entropy.percent, group)), 1, "+z"))
     if item in ("table4", "table5"):
         yield _ours("mixture_perplexity", "PPL with 4-gram", 2)
     for name in dict.fromkeys(name for row in found for name in row.get("texts", {})):
@@ -101,12 +112,12 @@ def _ours(name: str, head: str, digits: int, scale: float = 1.0) -> Column:
     return Column(f"ours: {head}", cell)
 
 
-def spread(values: Sequence[float | None], digits: int) -> str:
+def spread(values: Sequence[float | None], digits: int, sign: str = "") -> str:
     """The mean over seeds and, where they differ, half their range."""
     found = [value for value in values if value is not None]
     if not found:
         return NONE
-    mean = f"{sum(found) / len(found):,.{digits}f}"
+    mean = f"{sum(found) / len(found):{sign},.{digits}f}"
     return mean if len(set(found)) == 1 else f"{mean} ± {(max(found) - min(found)) / 2:,.{digits}f}"
 
 
@@ -131,6 +142,12 @@ def _sets(found: Sequence[Made]) -> list[tuple[str, str]]:
 
 def _in(row: Made, name: str, subset: str, what: str) -> Any:
     return row.get("wer", {}).get(name, {}).get(subset, {}).get(what)
+
+
+def _titled(found: Sequence[Made], name: str, subset: str) -> str:
+    """A subset with the number of its utterances."""
+    number = next((number for row in found if (number := _in(row, name, subset, "utterances"))), None)
+    return f"{name}: {subset}" + (f" ({number})" if number else "")
 
 
 def _first(found: Sequence[Made], name: str, subset: str) -> str:
