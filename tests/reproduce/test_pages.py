@@ -20,7 +20,12 @@ def row(planned, perplexity=60.0, **more):
     found = {"scale": "small", "model": "swb-lstm", "batch": "32 sequences", "corpus": "podcasts", "run": planned.key}
     found |= {"perplexity": perplexity, "perplexity_as_is": perplexity + 1, "log_z_mean": -0.01, "log_z_std": 0.1}
     found |= {"words_per_second": 150_000.0, "words_per_second_large": 9e5, "seconds_per_batch": 0.003}
-    found |= {"words_seen": 55_800_000, "training_seconds": 360.0, "mixture_perplexity": perplexity - 5}
+    found |= {
+        "words_seen": 55_800_000,
+        "test_words": 267_237,
+        "training_seconds": 360.0,
+        "mixture_perplexity": perplexity - 5,
+    }
     return fields | found | {"machine": "NVIDIA H200", "torch": "2.11", "date": "2026-11-15"} | more
 
 
@@ -172,7 +177,7 @@ def test_the_page_says_where_rows_come_from(tmp_path):
     assert "| What more samples bring gets less (figure 1) | K = 10, 300, 8000: 60.0, 60.0, 60.0 | 1 | no |" in text
     assert text.count("Not run yet.") == len(ITEMS) - 3
     made = "1 of 10 rows, made on NVIDIA H200, torch 2.11, 2026-11-15; each training saw 55,800,000 words"
-    assert f"{made}, and all of them took 6.0 minutes." in text
+    assert f"{made}, and all of them took 6.0 minutes; the test text has 267,237 words." in text
     assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= 200
 
 
