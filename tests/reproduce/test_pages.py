@@ -175,6 +175,7 @@ def test_the_page_says_where_rows_come_from(tmp_path):
     assert "(reproduce_costs.svg)" in text
     assert "cross entropy" in (tmp_path / "reproduce.svg").read_text()
     assert "| What more samples bring gets less (figure 1) | K = 10, 300, 8000: 60.0, 60.0, 60.0 | 1 | no |" in text
+    assert "\n3 expectations: 2 yes, 1 no, 0 undecided.\n" in text
     assert text.count("Not run yet.") == len(ITEMS) - 3
     made = "1 of 10 rows, made on NVIDIA H200, torch 2.11, 2026-11-15; each training saw 55,800,000 words"
     assert f"{made}, and all of them took 6.0 minutes; the test text has 267,237 words." in text

@@ -234,7 +234,7 @@ def _errors(rows: Rows) -> Iterator[Finding]:
         for name, mine, entropy in _second_passes(rows, item, "Mode3", "CE"):
             (rate, *_), (its, low, high), difference = rates(mine), rates(entropy), apart(mine, entropy)
             held = difference.low <= 0 <= difference.high if difference.paired else low <= rate <= high
-            expected = f"WER of Mode3, as it is, that of cross entropy, normalized, within the interval ({name}, table "
+            expected = f"Mode3 as it is has the WER of cross entropy normalized, within the interval ({name}, table "
             told = f"{rate:.1f} against {its:.1f} ({low:.1f} to {high:.1f}); {difference}"
             yield Finding(f"{expected}{item[-1]})", told, held, len(mine))
 

@@ -3,6 +3,7 @@
 import math
 import statistics
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -24,11 +25,11 @@ SOME = 12  # missing rows that are named
 FIRST = 1  # the seed that all rows have
 
 RULES = f"""\
-Clearly worse is by {100 * (CLEARLY - 1):.0f} %, close is within {100 * (CLOSE - 1):.0f} % of the perplexity, which is
-compared seed by seed: yes and no are what all seeds say, undecided is where they disagree. That a WER lies within
-the interval says that no difference was found, not that there is none: the interval of the difference says how large it
-may be. It is paired where both rows hold the errors of each utterance, and else as wide as if the utterances were
-different ones; undecided is where it holds both.
+Clearly worse is by {100 * (CLEARLY - 1):.0f} %, close is within {100 * (CLOSE - 1):.0f} % of the perplexity.
+Perplexities are compared seed by seed: yes and no are what all seeds say (two agree every other time by chance),
+undecided is where they disagree. That a WER lies within the interval says that no difference was found, not that there
+is none: the interval of the difference says how large it may be. It is paired where both rows hold the errors of each
+utterance, and else as wide as if the utterances were different ones; undecided is where it holds both.
 """
 WHY = """\
 Why: all positions of a batch share one draw, and with it the draw's error, which only steps average out. Batches of 32
@@ -163,15 +164,18 @@ def _again_by(at: str) -> Iterator[str]:
 def _expected(found: Sequence[Made]) -> Iterator[str]:
     """What was expected of the rows; nothing, while none is there that anything was expected of."""
     if told := list(findings(found)):
+        number = Counter(SAID[each.holds] for each in told)
         yield from (
             "## What was expected, and what was found",
+            "",
+            f"{len(told)} expectations: " + ", ".join(f"{number[each]} {each}" for each in SAID.values()) + ".",
             "",
             "| expected | found | seeds | so it is |",
             "| --- | --- | ---: | --- |",
         )
         for each in told:
             yield f"| {each.expected} | {each.found} | {each.seeds or '-'} | {SAID[each.holds]} |"
-        yield from ("", RULES)
+        yield from ("", textwrap.fill(RULES, 120), "")
 
 
 def _section(item: str, found: Sequence[Made], scale: Scale) -> Iterator[str]:
