@@ -15,6 +15,7 @@ from selfnorm.reproduce.rows import Made
 
 AS_IS = [name for name in CRITERIA if not pick("criterion", CRITERIA, name).needs_log_z]
 CLEARLY, CLOSE, NEAR = 1.1, 1.05, 1.01  # times another perplexity
+CHANCE = 1.005  # what one seed alone does not tell from 1: the page says what seeds change
 MEAN, STD = 0.02, 0.15  # of log Z
 ENOUGH = 1000  # samples for that, if there are no groups
 DRAWN = "Mode3, K = 1000, systematic, unigram"  # our sampler and noise; and with groups:
@@ -83,6 +84,13 @@ def _said(each: Iterable[bool]) -> bool | None:
     """What all seeds say, or None."""
     votes = set(each)
     return votes.pop() if len(votes) == 1 else None
+
+
+def _not_above(pairs: Sequence[tuple[float, float]]) -> bool | None:
+    """Whether the first of each pair is no higher; one pair alone is undecided where chance could turn it."""
+    if len(pairs) == 1 and max(pairs[0]) < CHANCE * min(pairs[0]):
+        return None
+    return _said(one <= other for one, other in pairs)
 
 
 def _means(values: Iterable[Sequence[float]]) -> list[float]:
@@ -156,7 +164,7 @@ def _with_less(rows: Rows) -> Iterator[Finding]:
             continue
         expected = f"Mode3 at K = 1000 with systematic draws{more} not worse than cross entropy (beyond{batch})"
         told = "{:.2f} against {:.2f}: ".format(*_means(seeds)) + _percents(seeds)
-        yield Finding(expected, told, _said(mine <= entropy for mine, entropy in seeds), len(seeds))
+        yield Finding(expected, told, _not_above([(mine, entropy) for mine, entropy in seeds]), len(seeds))
 
 
 def _lowest(rows: Rows) -> Iterator[Finding]:
@@ -167,7 +175,8 @@ def _lowest(rows: Rows) -> Iterator[Finding]:
             continue
         told = more + ", ".join(f"{label} {value:.2f}" for label, value in zip(CRITERIA_3_4, _means(seeds)))
         expected = f"Cross entropy has the lowest perplexity, as in the paper (table {item[-1]})"
-        yield Finding(expected, told, _said(each[0] == min(each) for each in seeds), len(seeds))
+        holds = _not_above([(entropy, min(others)) for entropy, *others in seeds])
+        yield Finding(expected, told, holds, len(seeds))
 
 
 def _faster(rows: Rows) -> Iterator[Finding]:
