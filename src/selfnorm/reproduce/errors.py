@@ -94,7 +94,6 @@ def _rates(said: Sequence[Words], results: Sequence[Result]) -> dict[str, Any]:
         "first_pass": 100 * before.rate,
         "utterances": len(errors),
         "words": total.words,
-        "each": " ".join(
-            f"{each.total}/{each.words}" for each in errors
-        ),  # to compare two systems utterance by utterance
+        # two systems are compared utterance by utterance
+        "each": " ".join(f"{each.total}/{each.words}" for each in errors),
     }

@@ -49,8 +49,8 @@ READING = """\
   them against CE.
 - **An interval of a WER** is 95 %, by bootstrap over utterances, its ends averaged over seeds. It is that of one
   system, on these speakers, with the scales that were chosen: `fraser` and `ljspeech` are one speaker each, `libri` is
-  5 utterances, and 134 utterances of `fraser` are in both sets. `so762-test` has 55 speakers: had these been
-  drawn instead of utterances, the interval of table 3's count LM there would be 24.2 to 40.3.
+  5 utterances, and 134 utterances of `fraser` are in both sets. `so762-test` has 55 speakers; had these been drawn
+  instead of utterances, its interval would be wider.
 - **s/batch and words/s** are the median of {timed} runs over the training's first batches, with the paper's 32 or 64
   sentences, on an otherwise idle machine; words/s in large batches are of the same training step on one full batch of
   {large:,} positions, again and again. A row that differs from a timed one in seed or length only takes its timing.
