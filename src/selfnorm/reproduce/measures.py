@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from selfnorm.corpus import batches as cut
-from selfnorm.corpus.ahead import ahead
+from selfnorm.corpus.ahead import Ahead
 from selfnorm.corpus.store import TokenStore
 from selfnorm.evaluation import evaluate, evaluate_mixture, evaluate_ngram, summarize
 from selfnorm.recipe import Recipe
@@ -49,7 +49,7 @@ def speed(recipe: Recipe, where: Path, positions: int, repeats: int) -> Found:
 
 def _own_batches(trainer: Trainer, steps: int) -> Found:
     """Seconds of a step as in training: with batches of all lengths, made meanwhile. The median of equal runs."""
-    with ahead(trainer.parts.batches, 0, trainer.parts.device) as batches:
+    with Ahead(trainer.parts.batches, 0, trainer.parts.device) as batches:
         for batch in {batch.lengths: batch for batch in islice(batches, steps)}.values():
             for _ in range(WARM):
                 trainer.update(batch)
@@ -57,7 +57,7 @@ def _own_batches(trainer: Trainer, steps: int) -> Found:
     seconds = []
     for _ in range(TIMED):
         words, begin = 0, time.perf_counter()
-        with ahead(trainer.parts.batches, 0, trainer.parts.device) as batches:
+        with Ahead(trainer.parts.batches, 0, trainer.parts.device) as batches:
             for batch in islice(batches, steps):
                 norm, _ = trainer.update(batch)
                 trainer.step += 1

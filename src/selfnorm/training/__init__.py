@@ -9,7 +9,7 @@ import numpy as np
 
 from selfnorm import __version__
 from selfnorm import run as runs
-from selfnorm.corpus.ahead import ahead
+from selfnorm.corpus.ahead import Ahead
 from selfnorm.corpus.store import TokenStore
 from selfnorm.distributed.world import World
 from selfnorm.evaluation import Evaluation
@@ -130,7 +130,7 @@ def _loop(trainer: Trainer, watcher: Watcher, check: Check) -> float:
     watcher.begin(trainer.step, parts.total)
     with (
         Log(trainer.run, trainer.step, settings.tensorboard) if parts.world.first else NoLog() as log,
-        ahead(parts.batches, trainer.step, parts.device) as batches,
+        Ahead(parts.batches, trainer.step, parts.device) as batches,
     ):
 
         def heard(metrics: Metrics) -> None:
