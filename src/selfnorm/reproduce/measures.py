@@ -1,9 +1,8 @@
 """What is measured of a trained model: its speed, its perplexities, and what it leaves wrong."""
 
-import json
 import statistics
 import time
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from selfnorm.reproduce.corpora import Prepared, Sentences
 from selfnorm.scorers import Neural
 from selfnorm.scorers.interpolated import fit
 from selfnorm.scorers.text import measure
-from selfnorm.training.log import LOG
+from selfnorm.training.log import LOG, trained
 from selfnorm.training.parts import build
 from selfnorm.training.steps import SEEN
 from selfnorm.training.trainer import Trainer
@@ -32,11 +31,9 @@ Found = dict[str, Any]
 
 
 def logged(run: Path) -> Found:
-    """Words and time of the steps themselves, from the log, without evaluations."""
-    lines = [json.loads(line) for line in (run / LOG).read_text().splitlines()]
-    lines = [{"step": 0, "words": 0}, *(line for line in lines if "words_per_second" in line)]
-    seconds = [(after["words"] - before["words"]) / after["words_per_second"] for before, after in pairwise(lines)]
-    return {"words_seen": lines[-1]["words"], "training_seconds": sum(seconds)}
+    """Words and time of the steps themselves."""
+    words, seconds = trained(run / LOG)
+    return {"words_seen": words, "training_seconds": seconds}
 
 
 def speed(recipe: Recipe, where: Path, positions: int, repeats: int) -> Found:
