@@ -117,7 +117,7 @@ def counted(prepared: Prepared) -> Found:
     ngram, data = prepared.counts, prepared.data()
     assert data.test is not None
     store = data.test.first(prepared.evaluation_words) if prepared.evaluation_words else data.test
-    result, _ = evaluate_ngram(ngram, prepared.sentences("test", len(store)))
+    result = evaluate_ngram(ngram, prepared.sentences("test", len(store)))
     found: Found = {"perplexity": result.perplexity, "test_words": result.words, "oov_rate": result.oov_rate}
-    further = {name: evaluate_ngram(ngram, each)[0].perplexity for name, each in prepared.further().items()}
+    further = {name: evaluate_ngram(ngram, each).perplexity for name, each in prepared.further().items()}
     return found | ({"texts": {name: {"perplexity": each} for name, each in further.items()}} if further else {})
