@@ -127,7 +127,7 @@ def write_store(path: Path, vocabulary: Vocabulary, pieces: Iterable[Ids]) -> Ab
         starts.seek(0)
         while block := starts.read(BLOCK):
             _write(file, block, digest)
-        about = About(**asdict(about) | {"sha256": digest.hexdigest()})
+        about = replace(about, sha256=digest.hexdigest())
         file.seek(0)
         file.write(_header(about))
     return about

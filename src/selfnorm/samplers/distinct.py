@@ -22,9 +22,9 @@ class Distinct(Shared):
         self, targets: Tensor, generator: torch.Generator | None = None, bounds: tuple[int, ...] | None = None
     ) -> Sample:
         bounds = self.checked(targets, bounds)
-        every = self.every(targets)
         if self.k == self.noise.size:
             return self.once(targets, bounds)
+        every = self.every(targets)
         time = torch.empty(every.shape, dtype=torch.float64, device=targets.device)
         time = time.exponential_(generator=generator) / self.noise.prob(every[:1])
         first, ids = time.topk(self.k + 1, largest=False)

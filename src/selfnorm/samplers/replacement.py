@@ -18,9 +18,5 @@ class Replacement(Shared):
         self, targets: Tensor, generator: torch.Generator | None = None, bounds: tuple[int, ...] | None = None
     ) -> Sample:
         ids = self.noise.inverse(self.uniform(targets, generator, self.k))
-        return self.sample(ids, targets, bounds)
-
-    def sample(self, ids: Tensor, targets: Tensor, bounds: tuple[int, ...] | None = None) -> Sample:
-        return Sample(
-            ids, self.k * self.noise.prob(ids), self.k * self.noise.prob(targets), self.checked(targets, bounds)
-        )
+        expected, expected_target = self.k * self.noise.prob(ids), self.k * self.noise.prob(targets)
+        return Sample(ids, expected, expected_target, self.checked(targets, bounds))
