@@ -182,7 +182,7 @@ def run_verb(*arguments: object):
 
 
 def test_the_verb_prints_one_json_object_and_progress_elsewhere(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["selfnorm.cli.prepare"], "PAUSE", 0.0)
+    monkeypatch.setattr(sys.modules["selfnorm.cli.options"], "PAUSE", 0.0)
     text = written(tmp_path / "text", TEXT)
     result = run_verb(text, "--to", tmp_path / "data", "--size", 5, "--valid", text, "--json")
     summary = json.loads(result.stdout)
