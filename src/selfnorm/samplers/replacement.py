@@ -3,16 +3,12 @@
 import torch
 from torch import Tensor
 
-from selfnorm.noise import Noise
 from selfnorm.samplers.sample import Sample
 from selfnorm.samplers.shared import Shared
 
 
 class Replacement(Shared):
     """E_c = K D(c)"""
-
-    def __init__(self, noise: Noise, k: int = 8000, groups: int = 1) -> None:
-        super().__init__(noise, k, groups)
 
     def draw(
         self, targets: Tensor, generator: torch.Generator | None = None, bounds: tuple[int, ...] | None = None
