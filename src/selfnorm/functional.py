@@ -152,7 +152,7 @@ def _check_range(ids: Tensor, size: int, what: str = "target") -> None:
 
 
 def _is_any(wrong: Tensor) -> bool:
-    """On a GPU the check runs there: what is wrong fails at the next synchronisation, as in torch's own losses."""
+    """On a GPU the check runs there: what is wrong fails at the next synchronization, as in torch's own losses."""
     if wrong.device.type != "cpu":
         torch._assert_async(~wrong.any())
         return False
