@@ -90,7 +90,7 @@ def perplexities(run: Path, prepared: Prepared) -> Found:
     stores: dict[str, TokenStore] = {}
     for part, store in (("valid", data.valid), ("test", data.test)):
         assert store is not None
-        stores[part] = store.first(prepared.evaluation_words) if prepared.evaluation_words else store
+        stores[part] = store.first(prepared.evaluation_words)
         said[part] = prepared.sentences(part, len(stores[part]))
         words[part] = measure(scorer.model, stores[part], histories=scorer.histories)
     result = summarize(words["test"], stores["test"], unknown)
@@ -116,7 +116,7 @@ def counted(prepared: Prepared) -> Found:
     """Of the 4-gram alone, on the same texts."""
     ngram, data = prepared.counts, prepared.data()
     assert data.test is not None
-    store = data.test.first(prepared.evaluation_words) if prepared.evaluation_words else data.test
+    store = data.test.first(prepared.evaluation_words)
     result = evaluate_ngram(ngram, prepared.sentences("test", len(store)))
     found: Found = {"perplexity": result.perplexity, "test_words": result.words, "oov_rate": result.oov_rate}
     further = {name: evaluate_ngram(ngram, each).perplexity for name, each in prepared.further().items()}

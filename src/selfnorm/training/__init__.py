@@ -124,9 +124,7 @@ def _loop(trainer: Trainer, watcher: Watcher, check: Check) -> float:
     A checkpoint comes last of what is due at a step: a run killed before it does all of that again, to the same end.
     """
     parts, settings, speeds = trainer.parts, trainer.parts.settings, [0.0]
-    valid = parts.data.valid
-    if valid is not None and settings.evaluation_words:
-        valid = valid.first(settings.evaluation_words)
+    valid = None if parts.data.valid is None else parts.data.valid.first(settings.evaluation_words)
     watcher.begin(trainer.step, parts.total)
     with (
         Log(trainer.run, trainer.step, settings.tensorboard) if parts.world.first else NoLog() as log,
