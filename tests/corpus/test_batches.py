@@ -89,10 +89,11 @@ def test_batches_are_full():
     assert np.mean(sizes[1:]) > 0.9 * 2048
 
 
-def test_long_sentences_are_cut_and_no_word_is_lost():
+def test_long_sentences_are_cut_and_counted_and_no_word_is_lost():
     store = TokenStore.of([[*range(2, 25)], [2, 3], [*range(2, 12)]], VOCABULARY)
     batches = Sentences(store, positions=64, max_length=10)
     pairs = sorted(pair for batch in epoch(batches) for pair in sequences(batch))
+    assert batches.cut == 2
     assert ([11, *range(12, 21)], [*range(12, 22)]) in pairs  # a later piece starts with the word before it
     assert sorted(id for _, targets in pairs for id in targets) == sorted(store.ids.tolist())
     assert max(len(targets) for _, targets in pairs) == 10

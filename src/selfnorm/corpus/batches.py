@@ -80,8 +80,8 @@ class Sentences:
     """Histories start fresh: a sequence is a sentence; inputs are `<s>` and its words, targets its words and `</s>`.
 
     A batch holds up to `positions`, padding (a tenth at most) included, or, where given, `sequences`. Sentences of more
-    than `max_length` positions are cut into pieces; a later piece starts with the word before it. Of `ranks`, this is
-    number `rank`.
+    than `max_length` positions are cut into pieces (`cut` says how many sentences are); a later piece starts with the
+    word before it. Of `ranks`, this is number `rank`.
     """
 
     def __init__(
@@ -101,6 +101,7 @@ class Sentences:
             raise ValueError(f"batches need max_length and sequences above 0, not {max_length} and {sequences}")
         self.store, self.seed, self.rank, self.ranks = store, seed, rank, ranks
         self.begin, self.length = _pieces(store, max_length)  # [pieces]
+        self.cut = int((store.lengths > max_length).sum())
         self.bounds = _bounds(self.length[_by_length(self.length)], positions, sequences)  # [steps + 1]
         self._plan = lru_cache(maxsize=2)(self._plan_of)  # two: the next epoch is begun ahead of time
 
