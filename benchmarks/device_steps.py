@@ -208,7 +208,7 @@ def recorded(small: bool, refused: bool) -> Iterator[Found]:
         n = len(training.targets)
         for number in range(STEPS + 3):
             targets = training.targets.roll(number)
-            steps(Batch(targets[None], torch.arange(n, device=PLACE), targets, targets[:1] > 0, (n,)), None)
+            steps(Batch(targets[None], torch.arange(n, device=PLACE), targets, (n,)), None)
         ends.append(training.numbers() | {"graphs": torch.tensor(len(steps.graphs))})
     shares = {each: distance(ends[1][each], ends[0][each]) / 1e-5 for each in ("body", "weight", "bias")}
     shares["graphs"] = 0.0 if int(ends[1]["graphs"]) == (0 if refused else 1) else math.inf

@@ -4,15 +4,20 @@ python benchmarks/plots.py
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 import tables
 from tables import ROOT, best_softmax, latest, rows, steps_of
 
 from selfnorm import report
+
+BARS = ("#999999", "#0072b2", "#56b4e9", "#009e73")  # the first is what all others are compared with
 
 
 def second_pass() -> list[Path]:
@@ -21,7 +26,31 @@ def second_pass() -> list[Path]:
     values: dict[str, list[tuple[float, float, float]]] = {}
     for row in found:
         values.setdefault(row["system"], []).append((float(row["wer"]), float(row["low"]), float(row["high"])))
-    return report.plot_errors(ROOT / "docs" / "second_pass", values, sets)
+    return plot_errors(ROOT / "docs" / "second_pass", values, sets)
+
+
+def plot_errors(
+    path: Path, values: Mapping[str, Sequence[tuple[float, float, float]]], sets: Sequence[str]
+) -> list[Path]:
+    """Word error rates and their 95 % intervals: a row for each system, a colour for each set."""
+
+    def draw(axes: Any) -> None:
+        places = np.arange(len(values))[::-1]
+        for n, (colour, marker, name) in enumerate(zip(cycle(report.COLOURS), cycle(report.MARKERS), sets)):
+            rate, low, high = np.array([each[n] for each in values.values()]).T
+            bars = [rate - low, high - rate]
+            axes.errorbar(rate, places, xerr=bars, fmt=marker, color=colour, markersize=6, capsize=3)
+            axes.text(rate[0], len(values) - 0.45, name, color=colour, ha="center")
+            for place, each in zip(places, rate):
+                axes.annotate(f"{each:.1f}", (each, place), (0, 6), textcoords="offset points", ha="center", fontsize=8)
+        axes.set_yticks(places, list(values))
+        axes.set_ylim(-0.6, len(values))
+        axes.set_xlim(left=0)
+        axes.set_xlabel("word error rate in per cent; bars: 95 % intervals")
+        axes.set_title("Second pass on real recogniser output", loc="left")
+        axes.grid(axis="x", alpha=0.3)
+
+    return report.save(path, draw)
 
 
 def output_layer() -> list[Path]:
@@ -37,7 +66,48 @@ def output_layer() -> list[Path]:
         for name, found in chosen.items()
     }
     sizes = {row["shape"]: f"{row['shape']}\nC = {int(row['C']):,}" for row in steps_of()}
-    return report.plot_speed(ROOT / "docs" / "output_layer", bars, list(sizes.values())) if shapes else []
+    return plot_speed(ROOT / "docs" / "output_layer", bars, list(sizes.values())) if shapes else []
+
+
+def plot_speed(
+    path: Path, bars: Mapping[str, Sequence[tuple[float, float] | None]], places: Sequence[str]
+) -> list[Path]:
+    """Milliseconds of each way at each place, bars on a log axis; a black mark is what the machine allows at best."""
+    found = [each for ways in bars.values() for each in ways if each]
+    low, high = 0.6 * min(min(each) for each in found), max(max(each) for each in found)
+
+    def draw(axes: Any) -> None:
+        width = 0.84 / len(bars)
+        for n, (colour, (name, ways)) in enumerate(zip(cycle(BARS), bars.items())):
+            spots = [place + (n - (len(bars) - 1) / 2) * width for place in range(len(places))]
+            here = [(spot, *each) for spot, each in zip(spots, ways) if each]
+            at, ms, limit = ([each[i] for each in here] for i in range(3))
+            axes.bar(at, ms, 0.92 * width, color=colour, label=name)
+            mark: dict[str, Any] = {
+                "color": "black",
+                "linewidth": 1.6,
+                "label": "limit" if n == len(bars) - 1 else None,
+            }
+            axes.hlines(limit, [each - 0.46 * width for each in at], [each + 0.46 * width for each in at], **mark)
+            for spot, each, least in here:
+                axes.annotate(
+                    f"{each:.2g}",
+                    (spot, max(each, least)),
+                    (0, 2),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=7,
+                )
+        axes.set_yscale("log")
+        axes.set_ylim(low, 6 * high)  # room for the legend
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.set_xticks(range(len(places)), places)
+        axes.tick_params(axis="x", length=0)
+        axes.set_ylabel("milliseconds of one step")
+        axes.set_title("Output layer: sampler, loss, gradients and optimizer", loc="left")
+        axes.legend(frameon=False, ncols=3, fontsize=9)
+
+    return report.save(path, draw)
 
 
 def _kind(row: tables.Row) -> tuple[str, str, str]:
@@ -51,7 +121,29 @@ def steps() -> list[Path]:
         kind = f"{row['criterion']}, K = {int(row['k']):,}" if row["k"] else row["criterion"]
         name = f"{row['body']}, {int(row['positions']):,} words a step, {kind}"
         lines.setdefault(name, []).append((float(row["C"]), float(row["words_per_second"])))
-    return report.plot_steps(ROOT / "docs" / "steps", lines) if lines else []
+    return plot_steps(ROOT / "docs" / "steps", lines) if lines else []
+
+
+def plot_steps(path: Path, lines: Mapping[str, Sequence[tuple[float, float]]]) -> list[Path]:
+    """Words in a second against the size of the vocabulary, a line for each way to train."""
+
+    def draw(axes: Any) -> None:
+        for colour, marker, (name, found) in zip(cycle(report.COLOURS), cycle(report.MARKERS), lines.items()):
+            ordered = sorted(found)
+            rates = [rate / 1e3 for _, rate in ordered]
+            axes.plot([size for size, _ in ordered], rates, marker=marker, color=colour, label=name)
+        sizes = sorted({size for found in lines.values() for size, _ in found})
+        axes.set_xscale("log")
+        axes.set_xticks(sizes, [f"{size / 1e6:g}M" if size >= 1e6 else f"{size / 1e3:.3g}k" for size in sizes])
+        axes.minorticks_off()
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("words in the vocabulary")
+        axes.set_ylabel("thousand words in a second")
+        axes.set_title("Whole training steps", loc="left")
+        axes.grid(axis="y", alpha=0.3)
+        axes.legend(frameon=False)
+
+    return report.save(path, draw)
 
 
 def scaling() -> list[Path]:
@@ -81,7 +173,7 @@ def scaling() -> list[Path]:
         panels[0].set_ylabel("MB sent by a rank at a step")
         panels[0].legend(frameon=False, fontsize=8)
 
-    return report._save(ROOT / "docs" / "scaling", draw, panels=2)
+    return report.save(ROOT / "docs" / "scaling", draw, panels=2)
 
 
 if __name__ == "__main__":

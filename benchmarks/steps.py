@@ -67,8 +67,7 @@ def batch(sequences: int, words: int, size: int) -> Batch:
         return ((size + 1) ** uniform - 1).long().clamp(max=size - 1)
 
     places = torch.arange(sequences * words, device="cuda")
-    fresh = torch.ones(sequences, dtype=torch.bool, device="cuda")
-    return Batch(draw(sequences, words), places, draw(sequences * words), fresh, (words,) * sequences)
+    return Batch(draw(sequences, words), places, draw(sequences * words), (words,) * sequences)
 
 
 def trainer(body: str, size: int, criterion: str, k: int, sparse: bool, settings: Settings) -> Trainer:

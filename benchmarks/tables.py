@@ -136,20 +136,18 @@ def reliable() -> list[dict]:
 def bound(row: dict) -> str:
     """Trials without a failure bound the rate of failures: below 3 / N with 95 % confidence."""
     if row["failures"]:
-        return "see [what failed](reliability.md#what-failed)"
+        return "see [what failed](#what-failed)"
     if row["id"] in LISTED:
         return "all of a list" if row["N"] >= row["asked"] else "part of a list"
     return f"below {100 * 3 / row['N']:.2g} %"
 
 
-def reliability(whole: bool = False) -> str:
-    head = ["fault", "trials", *(["asked for"] if whole else []), "failures", "failure rate, 95 %"]
-    head += ["seeds", "minutes"] if whole else []
+def reliability() -> str:
+    head = ["fault", "trials", "asked for", "failures", "failure rate, 95 %", "seeds", "minutes"]
     lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
     for row in reliable():
-        cells = [f"{row['id']}: {FAULTS[row['id']]}", f"{row['N']:,}", *([f"{row['asked']:,}"] if whole else [])]
-        cells += [f"{row['failures']}", bound(row)]
-        cells += [", ".join(map(str, row["seeds"])), f"{row['minutes']:g}"] if whole else []
+        cells = [f"{row['id']}: {FAULTS[row['id']]}", f"{row['N']:,}", f"{row['asked']:,}", f"{row['failures']}"]
+        cells += [bound(row), ", ".join(map(str, row["seeds"])), f"{row['minutes']:g}"]
         lines.append("| " + " | ".join(cells) + " |")
     origin = sorted({f"{row['machine']}, {row['date']}" for row in reliable()})
     return "\n".join([*lines, "", *(f"Measured on {each}." for each in origin), ""])
@@ -427,7 +425,6 @@ TABLES = {
     "ngram-queries": queries,
     "prepare": prepares,
     "reliability": reliability,
-    "reliability-whole": lambda: reliability(whole=True),
     "reliability-kinds": kinds_of_trials,
     "reliability-failed": failed_trials,
     "training-ptb": lambda: trainings("ptb", speed=False),

@@ -11,7 +11,7 @@ import torch
 from faults import Evil, cut, damaged, error_with_small_files, fail_at, flip_a_bit, kill_at, stages, zero_a_page
 
 from selfnorm import manifest
-from selfnorm.checkpoint import BEST, STATE, STEP, TENSORS, BrokenCheckpoint, Checkpoints
+from selfnorm.checkpoint import STATE, TENSORS, BrokenCheckpoint, Checkpoints
 from selfnorm.files import WriteError
 
 ALL_FILES = (TENSORS, STATE, manifest.MANIFEST)
@@ -25,23 +25,23 @@ def tensors_at(step, size=12):
     }
 
 
-def save(checkpoints, step, hook=None, name=STEP):
+def save(checkpoints, step, hook=None):
     options = {"hook": hook} if hook else {}
-    return checkpoints.save(step, tensors_at(step), {"loss": step / 3, "seen": [step]}, name=name, **options)
+    return checkpoints.save(step, tensors_at(step), {"loss": step / 3, "seen": [step]}, **options)
 
 
-def small(checkpoints, step, **options):
-    return checkpoints.save(step, {"weight": torch.full((3,), float(step))}, {"step": step}, **options)
+def small(checkpoints, step):
+    return checkpoints.save(step, {"weight": torch.full((3,), float(step))}, {"step": step})
 
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def quiet_latest(checkpoints, name=STEP):
+def quiet_latest(checkpoints):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return checkpoints.latest(name)
+        return checkpoints.latest()
 
 
 @pytest.fixture
@@ -77,14 +77,11 @@ def test_a_state_may_be_infinite(checkpoints):
     assert checkpoints.latest().state == {"best": float("inf")}
 
 
-def test_two_generations_and_one_best_are_kept(checkpoints, folder):
+def test_two_generations_are_kept(checkpoints, folder):
     for step in (5, 10, 15, 20):
         small(checkpoints, step)
-        if step != 20:
-            small(checkpoints, step, name=BEST)
-    assert names(folder) == ["best-00000015", "step-00000015", "step-00000020"]
+    assert names(folder) == ["step-00000015", "step-00000020"]
     assert checkpoints.latest().step == 20
-    assert checkpoints.latest(BEST).step == 15
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3, 5])
@@ -124,32 +121,31 @@ def test_after_a_fallback_the_broken_one_goes_and_the_good_one_stays(two, folder
     assert quiet_latest(two).step == 4
 
 
-def third_save(folder, name):
-    """Two checkpoints of a kind and the writer of the third, which also prunes."""
+def third_save(folder):
+    """Two checkpoints and the writer of the third, which also prunes."""
     checkpoints = Checkpoints(folder)
-    save(checkpoints, 1, name=name)
-    save(checkpoints, 2, name=name)
-    return checkpoints, lambda hook: save(checkpoints, 3, hook, name)
+    save(checkpoints, 1)
+    save(checkpoints, 2)
+    return checkpoints, lambda hook: save(checkpoints, 3, hook)
 
 
-@pytest.mark.parametrize("name", [STEP, BEST])
-def test_killed_at_every_stage_of_the_writer(tmp_path, name):
-    passed = stages(third_save(tmp_path / "rehearsal", name)[1])
+def test_killed_at_every_stage_of_the_writer(tmp_path):
+    passed = stages(third_save(tmp_path / "rehearsal")[1])
     assert passed.count("writing generator") == 2  # so one kill falls inside a tensor
     for number, stage in enumerate(passed):
-        checkpoints, write = third_save(tmp_path / f"killed-{number}", name)
+        checkpoints, write = third_save(tmp_path / f"killed-{number}")
         kill_at(number, write)
         expected = 3 if number >= passed.index("renamed") else 2
-        again = quiet_latest(checkpoints, name)
+        again = quiet_latest(checkpoints)
         assert again.step == expected, stage
         assert all(torch.equal(again.tensors[key], tensor) for key, tensor in tensors_at(expected).items()), stage
         shown = [path for path in checkpoints.folder.iterdir() if not path.name.startswith(".")]
         assert all(names(path) == sorted(ALL_FILES) for path in shown), stage  # none is half written or half removed
         checkpoints.tidy()
         assert not [left for left in names(checkpoints.folder) if left.startswith(".")], stage
-        save(checkpoints, 4, name=name)
-        assert quiet_latest(checkpoints, name).step == 4, stage
-        assert len(names(checkpoints.folder)) == (2 if name == STEP else 1), stage
+        save(checkpoints, 4)
+        assert quiet_latest(checkpoints).step == 4, stage
+        assert len(names(checkpoints.folder)) == 2, stage
 
 
 def test_killed_in_the_very_first_save(tmp_path):

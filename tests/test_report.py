@@ -26,12 +26,9 @@ def log_z():
     return {"ce": chance.normal(0.5, 0.8, 500), "mode3": chance.normal(0, 0.1, 500)}
 
 
-SPEED = {"full softmax": [(1.8, 1.1), (7.1, 3.6)], "mode3": [(0.6, 0.4), None]}  # ms and limit; None: not measured
 PLOTS = {
     "log_z": lambda path: report.plot_log_z(path, log_z()),
     "calibration": lambda path: report.plot_calibration(path, {"ce": bins(), "mode3": bins()}),
-    "speed": lambda path: report.plot_speed(path, SPEED, ["swb", "libri"]),
-    "steps": lambda path: report.plot_steps(path, {"ce": [(3e4, 5e5), (1e6, 6e4)], "mode3": [(2e5, 6e5)]}),
 }
 
 
@@ -48,7 +45,7 @@ def test_png_and_svg(name, tmp_path):
 
 def test_legend_has_mean_and_deviation_of_each_model(tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr(report, "_save", lambda _, draw: drawn.append(draw))
+    monkeypatch.setattr(report, "save", lambda _, draw: drawn.append(draw))
     report.plot_log_z(tmp_path / "log_z", log_z())
     from matplotlib.figure import Figure
 
@@ -64,23 +61,10 @@ def test_one_value_can_be_drawn(tmp_path):
 
 def test_more_models_than_colours_are_all_drawn(tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr(report, "_save", lambda _, draw: drawn.append(draw))
+    monkeypatch.setattr(report, "save", lambda _, draw: drawn.append(draw))
     report.plot_log_z(tmp_path / "log_z", {str(n): np.zeros(3) for n in range(9)})
     from matplotlib.figure import Figure
 
     axes = Figure().subplots()
     drawn[0](axes)
     assert len(axes.get_legend().get_texts()) == 9
-
-
-def test_every_measured_bar_and_its_limit_are_drawn(tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(report, "_save", lambda _, draw: drawn.append(draw))
-    report.plot_speed(tmp_path / "speed", SPEED, ["swb", "libri"])
-    from matplotlib.figure import Figure
-
-    axes = Figure().subplots()
-    drawn[0](axes)
-    assert [bar.get_height() for bar in axes.patches] == [1.8, 7.1, 0.6]
-    assert [mark[0][1] for marks in axes.collections for mark in marks.get_segments()] == [1.1, 3.6, 0.4]
-    assert axes.get_yscale() == "log"

@@ -13,7 +13,7 @@ from faults import Evil, cut, damaged, error_with_small_files, fail_at, flip_a_b
 
 from selfnorm import manifest
 from selfnorm.files import WriteError
-from selfnorm.run import cut_log, load_model, path_of, save_files, save_model, verify
+from selfnorm.run import load_model, path_of, save_files, save_model, verify
 from selfnorm.tensorfile import read_tensors
 
 LISTED = ["README.md", "config.json", "model.safetensors", "recipe.toml", "vocab.txt"]
@@ -207,38 +207,6 @@ def test_a_model_saved_between_two_reads_is_read_whole(run, monkeypatch):
 
     monkeypatch.setattr("selfnorm.run.read_tensors", read_then_save)
     assert number_of(run) == 2
-
-
-@pytest.mark.parametrize(
-    ("end", "gone"),
-    [(b"", 1), (b'{"step": 4, "los', 2), (b'{"step": 2}', 1), (b'{"st\xff', 2), (b"\0" * 100, 2), (b"[" * 100_000, 2)],
-)
-def test_a_log_is_cut_back_to_a_step(tmp_path, end, gone):
-    log = tmp_path / "metrics.jsonl"
-    kept = b'{"step": 1, "loss": 3.25}\n{"step": 2, "loss": 3.5}\n{"step": 2, "valid": 9}\n'
-    log.write_bytes(kept + b'{"step": 3, "loss": 1.0}\n' + end)
-    assert cut_log(log, 2) == gone
-    assert log.read_bytes() == kept + (b'{"step": 2}\n' if gone == 1 and end else b"")
-    assert cut_log(log, 2) == 0
-    assert names(tmp_path) == ["metrics.jsonl"]
-
-
-def test_a_log_that_is_missing_or_whole_is_left_alone(tmp_path):
-    log = tmp_path / "metrics.jsonl"
-    assert cut_log(log, 5) == 0
-    log.write_bytes(b'{"step": 5}\n')
-    before = log.stat()
-    assert cut_log(log, 5) == 0
-    assert log.stat().st_ino == before.st_ino
-
-
-def test_a_log_is_cut_whole_or_not_at_all(tmp_path):
-    log = tmp_path / "metrics.jsonl"
-    lines = b"".join(b'{"step": %d}\n' % step for step in range(100_000))
-    log.write_bytes(lines)
-    error = error_with_small_files(500_000, lambda: cut_log(log, 90_000) and None, tmp_path / "report")
-    assert f"{log} cannot be written" in error
-    assert log.read_bytes() == lines
 
 
 def test_children_that_fail_are_noticed():

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
@@ -23,10 +23,7 @@ from selfnorm.files import Hook, naming, silent, sync_folder
 from selfnorm.tensorfile import read_tensors, write_tensors
 
 TENSORS, STATE = "tensors.safetensors", "state.json"
-Name = Literal["step", "best"]
-STEP: Name = "step"
-BEST: Name = "best"
-FOLDER = re.compile(r"(step|best)-(\d{8,})(?:\.(\d+))?")  # .1, .2 … when a step is saved again
+FOLDER = re.compile(r"step-(\d{8,})(?:\.(\d+))?")  # .1, .2 … when a step is saved again
 HIDDEN = ".tmp"  # ends the names of folders that are being written or removed
 
 
@@ -58,7 +55,7 @@ def _warn(sentence: str) -> None:
 
 
 class Checkpoints:
-    """The checkpoints of one run: the `keep` newest steps and, apart from them, the best."""
+    """The checkpoints of one run: those of the `keep` newest steps."""
 
     def __init__(self, folder: Path, keep: int = 2, warn: Callable[[str], None] = _warn) -> None:
         if keep < 1:
@@ -67,21 +64,13 @@ class Checkpoints:
         self.keep = keep
         self.warn = warn
 
-    def save(
-        self,
-        step: int,
-        tensors: Mapping[str, Tensor],
-        state: Mapping[str, Any],
-        name: Name = STEP,
-        hook: Hook = silent,
-    ) -> Path:
-        """Write a checkpoint, then remove those it makes needless: `keep` steps stay, and one best."""
+    def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any], hook: Hook = silent) -> Path:
+        """Write a checkpoint, then remove those it makes needless."""
         assert step >= 0, step
         self._make_folder()
         self.tidy()
-        if name == STEP:
-            self._refuse_older(step)
-        final = self._free_name(name, step)
+        self._refuse_older(step)
+        final = self._free_name(step)
         temporary = _hidden(final)
         try:
             with naming(final, temporary):
@@ -97,13 +86,13 @@ class Checkpoints:
         hook("renamed")
         sync_folder(self.folder)
         hook("rename flushed")
-        self._prune(name, final, step, hook)
+        self._prune(final, step, hook)
         return final
 
-    def latest(self, name: Name = STEP) -> Checkpoint | None:
+    def latest(self) -> Checkpoint | None:
         """The newest whole checkpoint, None if none was ever written; every broken one in between is a warning."""
         broken = []
-        for generation in self._generations(name):
+        for generation in self._generations():
             try:
                 checkpoint = _read(generation)
             except (ValueError, OSError) as error:
@@ -129,39 +118,34 @@ class Checkpoints:
             self.folder.mkdir(parents=True)
             sync_folder(self.folder.parent)
 
-    def _generations(self, name: Name) -> list[Generation]:
+    def _generations(self) -> list[Generation]:
         """Newest first."""
         if not self.folder.is_dir():
             return []
         found = ((FOLDER.fullmatch(path.name), path) for path in self.folder.iterdir())
         return sorted(
-            (
-                Generation(int(match[2]), int(match[3] or 0), path)
-                for match, path in found
-                if match and match[1] == name
-            ),
-            reverse=True,
+            (Generation(int(match[1]), int(match[2] or 0), path) for match, path in found if match), reverse=True
         )
 
     def _refuse_older(self, step: int) -> None:
         """A whole checkpoint of a later step means that nobody resumed from it; it must not be pruned as old."""
-        for generation in self._generations(STEP):
+        for generation in self._generations():
             if generation.step > step and _is_whole(generation):
                 raise ValueError(
                     f"{generation.path}: is newer than step {step}, which is to be saved; "
                     "resume from it, or train into another run directory"
                 )
 
-    def _free_name(self, name: Name, step: int) -> Path:
+    def _free_name(self, step: int) -> Path:
         """A folder cannot be renamed over another, so a step saved again gets a name that sorts after the first."""
-        taken = [generation.again for generation in self._generations(name) if generation.step == step]
-        return self.folder / (f"{name}-{step:08d}" + (f".{max(taken) + 1}" if taken else ""))
+        taken = [generation.again for generation in self._generations() if generation.step == step]
+        return self.folder / (f"step-{step:08d}" + (f".{max(taken) + 1}" if taken else ""))
 
-    def _prune(self, name: Name, saved: Path, step: int, hook: Hook) -> None:
+    def _prune(self, saved: Path, step: int, hook: Hook) -> None:
         """Keep `saved` and the newest of each earlier step; others at its step or after are replaced or broken."""
-        generations = self._generations(name)
+        generations = self._generations()
         earlier = {entry.step: entry.path for entry in reversed(generations) if entry.step < step}  # the newest wins
-        needless = len(earlier) + 1 - (self.keep if name == STEP else 1)
+        needless = len(earlier) + 1 - self.keep
         kept = {saved, *list(earlier.values())[max(0, needless) :]}
         for generation in generations:
             if generation.path not in kept:

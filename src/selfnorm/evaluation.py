@@ -91,13 +91,13 @@ def evaluate(model: Model, store: TokenStore, unknown: int, **options: Any) -> E
     return summarize(measure(model, store, **options), store, unknown)
 
 
-def evaluate_ngram(ngram: NGram, sentences: Sequence[Sequence[str]]) -> tuple[Evaluation, Scored]:
+def evaluate_ngram(ngram: NGram, sentences: Sequence[Sequence[str]]) -> Evaluation:
     """An n-gram model is normalized: it has no log Z."""
     begin = time.perf_counter()
     scored = ngram.text(sentences)
     seconds = time.perf_counter() - begin
     perplexity, words = _perplexity(scored.scores), len(scored.scores)
-    result = Evaluation(
+    return Evaluation(
         perplexity=perplexity,
         perplexity_as_is=perplexity,
         perplexity_without_unk=_perplexity(scored.scores[scored.known]),
@@ -111,7 +111,6 @@ def evaluate_ngram(ngram: NGram, sentences: Sequence[Sequence[str]]) -> tuple[Ev
         words_per_second=words / max(seconds, 1e-9),
         bands=(),
     )
-    return result, scored
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import hashlib
 import io
 import math
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,6 +101,21 @@ def open_packed(path: Path, raw: IO[bytes] | None = None) -> IO[bytes]:
             return bz2.open(raw or path, "rb")
         return io.BufferedReader(bzip2.Reader(raw or path.open("rb"), threads, keep=raw is not None), BLOCK)
     return raw or path.open("rb")
+
+
+@contextmanager
+def unpacking(path: Path) -> Iterator[None]:
+    """Give the faults of packed files a sentence; the standard library names neither the file nor the remedy."""
+    try:
+        yield
+    except (EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: the packed file is damaged ({error}); pack or copy it again") from error
+    except OSError as error:
+        if error.filename is not None or (error.errno is None and path.suffix not in (".gz", ".bz2")):
+            raise
+        if error.errno is not None:  # read() knows no name
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise ValueError(f"{path}: not a whole {path.suffix} file ({error}); pack or copy it again") from error
 
 
 def finite(value: Any) -> Any:

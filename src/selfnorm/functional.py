@@ -10,7 +10,7 @@ from selfnorm.criteria.importance import Mode2
 from selfnorm.ops import MOST
 from selfnorm.output import Layer
 from selfnorm.registry import named, pick
-from selfnorm.samplers import Sample, Sampler
+from selfnorm.samplers import Sample, Sampler, split
 from selfnorm.samplers.excluding import Excluding
 
 REDUCTIONS = dict.fromkeys(("mean", "sum", "none"))
@@ -80,8 +80,8 @@ def sampled_loss(
             raise ValueError(f"the noise is over {sampler.noise.size} words, the weight has {len(weight)} rows")
 
     try:
-        if sample is None and sampler is not None and criterion.sampled:
-            sample = sampler.draw(targets, generator, _bounds(target.shape, len(targets), sampler.groups))
+        if criterion.sampled and sampler is not None and sample is None:
+            sample = sampler.draw(targets, generator, _bounds(target.shape, sampler.groups))
         loss = criterion.loss(flat, Layer(weight, bias, sparse, impl), targets, sample, most)
     except torch.OutOfMemoryError as error:
         k = None if not criterion.sampled else sampler.k if samples is None and sampler else sample.ids.shape[-1]
@@ -152,7 +152,7 @@ def _check_range(ids: Tensor, size: int, what: str = "target") -> None:
 
 
 def _is_any(wrong: Tensor) -> bool:
-    """On a GPU the check runs there: what is wrong fails at the next synchronisation, as in torch's own losses."""
+    """On a GPU the check runs there: what is wrong fails at the next synchronization, as in torch's own losses."""
     if wrong.device.type != "cpu":
         torch._assert_async(~wrong.any())
         return False
@@ -162,11 +162,10 @@ def _is_any(wrong: Tensor) -> bool:
     return bool(wrong.any())
 
 
-def _bounds(shape: torch.Size, positions: int, groups: int) -> tuple[int, ...]:
+def _bounds(shape: torch.Size, groups: int) -> tuple[int, ...]:
     """Groups of whole sequences: the first dimension counts them."""
-    sequences = shape[0] if len(shape) > 1 else positions
-    each = positions // sequences if sequences else 0
-    return tuple(sequences * group // groups * each for group in range(groups + 1))
+    each = shape[1:].numel()  # positions
+    return tuple(bound * each for bound in split(shape[0] if shape else 1, groups))
 
 
 def _given(

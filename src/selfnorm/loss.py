@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from selfnorm.criteria import CRITERIA
-from selfnorm.criteria.importance import Mode2
 from selfnorm.functional import REDUCTIONS, check_pair, sampled_loss
 from selfnorm.noise import NOISES, Noise
 from selfnorm.ops import IMPLS, MOST
@@ -90,8 +89,7 @@ class SampledLoss(nn.Module):
         groups: int,
         counts: Tensor | None,
     ) -> Sampler:
-        if sampler is None:
-            sampler = "excluding" if isinstance(self.criterion, Mode2) else "systematic"
+        sampler = self.criterion.sampler if sampler is None else sampler
         if isinstance(sampler, str):
             k = min(DEFAULT, size) if k is None else k
             sampler = pick("sampler", SAMPLERS, sampler, noise=_noise(size, noise, counts), k=k, groups=groups)

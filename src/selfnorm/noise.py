@@ -100,8 +100,8 @@ class Unigram:
         if smoothing < 0 or not math.isfinite(power):
             raise ValueError(f"unigram noise needs smoothing >= 0 and a finite power, not {smoothing} and {power}")
         weight = (counts + smoothing) ** power
-        if not (torch.isfinite(weight).all() and (weight > 0).all()):
-            word = int(((weight <= 0) | ~torch.isfinite(weight)).nonzero()[0])
+        if (wrong := ~torch.isfinite(weight) | (weight <= 0)).any():
+            word = int(wrong.nonzero()[0])
             raise ValueError(
                 f"word {word} would never be drawn (count {counts[word]:g}, smoothing {smoothing:g}, power {power:g}); "
                 "give unigram noise a smoothing above 0"
@@ -111,9 +111,8 @@ class Unigram:
         prob = falling / falling.sum()
         cumulated = prob.cumsum(0)
         cumulated = cumulated / cumulated[-1]
-        self._tables: dict[torch.device, tuple[Tensor, ...]] = {
-            torch.device("cpu"): (prob[rank], rank, order, cumulated)
-        }
+        tables = prob[rank], rank, order, cumulated
+        self._tables: dict[torch.device, tuple[Tensor, ...]] = {torch.device("cpu"): tables}
 
     def _on(self, device: torch.device) -> tuple[Tensor, ...]:
         if device not in self._tables:

@@ -101,8 +101,7 @@ class Output(nn.Module):
 
     def score(self, hidden: Tensor, ids: Tensor) -> Tensor:
         """log q(x, c) as it is used: hidden (..., H), ids (...), or (..., M) for M words at each position."""
-        score = self.link(self.logit(*_matched(hidden, ids)))
-        return score - _like(self.log_z(hidden), score) if self.normalize else score
+        return self.log_prob(hidden, ids) if self.normalize else self.link(self.logit(*_matched(hidden, ids)))
 
     def log_z(self, hidden: Tensor, most: int = MOST) -> Tensor:
         """log sum_c exp(link(logit_c)) over the whole vocabulary, with at most `most` logits in memory."""

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # told apart by colour-blind readers too
 MARKERS = "os^Dv*"
-BARS = ("#999999", "#0072b2", "#56b4e9", "#009e73")  # the first is what all others are compared with
 
 
 def plot_log_z(path: Path, values: Mapping[str, Floats]) -> list[Path]:
@@ -38,7 +37,7 @@ def plot_log_z(path: Path, values: Mapping[str, Floats]) -> list[Path]:
         axes.set_title("How well the scores normalize themselves", loc="left")
         axes.legend(frameon=False)
 
-    return _save(path, draw)
+    return save(path, draw)
 
 
 def plot_calibration(path: Path, values: Mapping[str, Any]) -> list[Path]:
@@ -60,94 +59,7 @@ def plot_calibration(path: Path, values: Mapping[str, Any]) -> list[Path]:
         axes.set_title("Calibration: on the line, what a model says is what happens", loc="left")
         axes.legend(frameon=False)
 
-    return _save(path, draw)
-
-
-def plot_errors(
-    path: Path, values: Mapping[str, Sequence[tuple[float, float, float]]], sets: Sequence[str]
-) -> list[Path]:
-    """Word error rates and their 95 % intervals: a row for each system, a colour for each set."""
-
-    def draw(axes: "Axes") -> None:
-        places = np.arange(len(values))[::-1]
-        for n, (colour, marker, name) in enumerate(zip(cycle(COLOURS), cycle(MARKERS), sets)):
-            rate, low, high = np.array([each[n] for each in values.values()]).T
-            bars = [rate - low, high - rate]
-            axes.errorbar(rate, places, xerr=bars, fmt=marker, color=colour, markersize=6, capsize=3)
-            axes.text(rate[0], len(values) - 0.45, name, color=colour, ha="center")
-            for place, each in zip(places, rate):
-                axes.annotate(f"{each:.1f}", (each, place), (0, 6), textcoords="offset points", ha="center", fontsize=8)
-        axes.set_yticks(places, list(values))
-        axes.set_ylim(-0.6, len(values))
-        axes.set_xlim(left=0)
-        axes.set_xlabel("word error rate in per cent; bars: 95 % intervals")
-        axes.set_title("Second pass on real recogniser output", loc="left")
-        axes.grid(axis="x", alpha=0.3)
-
-    return _save(path, draw)
-
-
-def plot_speed(
-    path: Path, bars: Mapping[str, Sequence[tuple[float, float] | None]], places: Sequence[str]
-) -> list[Path]:
-    """Milliseconds of each way at each place, bars on a log axis; a black mark is what the machine allows at best."""
-    found = [each for ways in bars.values() for each in ways if each]
-    low, high = 0.6 * min(min(each) for each in found), max(max(each) for each in found)
-
-    def draw(axes: "Axes") -> None:
-        width = 0.84 / len(bars)
-        for n, (colour, (name, ways)) in enumerate(zip(cycle(BARS), bars.items())):
-            spots = [place + (n - (len(bars) - 1) / 2) * width for place in range(len(places))]
-            here = [(spot, *each) for spot, each in zip(spots, ways) if each]
-            at, ms, limit = ([each[i] for each in here] for i in range(3))
-            axes.bar(at, ms, 0.92 * width, color=colour, label=name)
-            mark: dict[str, Any] = {
-                "color": "black",
-                "linewidth": 1.6,
-                "label": "limit" if n == len(bars) - 1 else None,
-            }
-            axes.hlines(limit, [each - 0.46 * width for each in at], [each + 0.46 * width for each in at], **mark)
-            for spot, each, least in here:
-                axes.annotate(
-                    f"{each:.2g}",
-                    (spot, max(each, least)),
-                    (0, 2),
-                    textcoords="offset points",
-                    ha="center",
-                    fontsize=7,
-                )
-        axes.set_yscale("log")
-        axes.set_ylim(low, 6 * high)  # room for the legend
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.set_xticks(range(len(places)), places)
-        axes.tick_params(axis="x", length=0)
-        axes.set_ylabel("milliseconds of one step")
-        axes.set_title("Output layer: sampler, loss, gradients and optimizer", loc="left")
-        axes.legend(frameon=False, ncols=3, fontsize=9)
-
-    return _save(path, draw)
-
-
-def plot_steps(path: Path, lines: Mapping[str, Sequence[tuple[float, float]]]) -> list[Path]:
-    """Words in a second against the size of the vocabulary, a line for each way to train."""
-
-    def draw(axes: "Axes") -> None:
-        for colour, marker, (name, found) in zip(cycle(COLOURS), cycle(MARKERS), lines.items()):
-            ordered = sorted(found)
-            rates = [rate / 1e3 for _, rate in ordered]
-            axes.plot([size for size, _ in ordered], rates, marker=marker, color=colour, label=name)
-        sizes = sorted({size for found in lines.values() for size, _ in found})
-        axes.set_xscale("log")
-        axes.set_xticks(sizes, [f"{size / 1e6:g}M" if size >= 1e6 else f"{size / 1e3:.3g}k" for size in sizes])
-        axes.minorticks_off()
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("words in the vocabulary")
-        axes.set_ylabel("thousand words in a second")
-        axes.set_title("Whole training steps", loc="left")
-        axes.grid(axis="y", alpha=0.3)
-        axes.legend(frameon=False)
-
-    return _save(path, draw)
+    return save(path, draw)
 
 
 def plot_samples(
@@ -182,7 +94,7 @@ def plot_samples(
         panels[0].legend(frameon=False)
         panels[0].set_title("The number of samples", loc="left")
 
-    return _save(path, draw, panels=2)
+    return save(path, draw, panels=2)
 
 
 def plot_costs(path: Path, found: Mapping[str, tuple[float, Sequence[float]]]) -> list[Path]:
@@ -209,10 +121,10 @@ def plot_costs(path: Path, found: Mapping[str, tuple[float, Sequence[float]]]) -
         right.set_xlabel("minutes of training")
         right.grid(axis="x", alpha=0.3)
 
-    return _save(path, draw, panels=2)
+    return save(path, draw, panels=2)
 
 
-def _save(path: Path, draw: Any, panels: int = 1) -> list[Path]:
+def save(path: Path, draw: Any, panels: int = 1) -> list[Path]:
     """One figure as PNG and SVG, each whole or not at all; one panel is drawn on, several are handed over as a row."""
     try:
         from matplotlib import rc_context

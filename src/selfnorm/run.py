@@ -27,11 +27,7 @@ T = TypeVar("T")
 
 MODEL, CONFIG = "model.safetensors", "config.json"
 STAGED = ".staged"  # ends the names of files that wait for their manifest, or for their last rename
-LEFTOVERS = (
-    f".*{STAGED}",
-    f".{MANIFEST}.*.tmp",
-    ".metrics.jsonl.*.tmp",
-)  # one process writes here, so they are nobody's
+LEFTOVERS = (f".*{STAGED}", f".{MANIFEST}.*.tmp", ".metrics.jsonl.*.tmp")  # one process writes here: they are nobody's
 
 
 def save_model(
@@ -49,12 +45,24 @@ def save_model(
     contents: dict[str, Content] = dict(files)
     contents[MODEL] = lambda write: write_tensors(write, tensors, hook)
     contents[CONFIG] = f"{text}\n".encode()
-    _save(folder, contents, hook)
+    save_files(folder, contents, hook=hook)
 
 
-def save_files(folder: Path, files: Mapping[str, bytes], hook: Hook = silent) -> None:
+def save_files(folder: Path, files: Mapping[str, Content], hook: Hook = silent) -> None:
     """Write some files as one change of the run; the others stay as they are."""
-    _save(folder, files, hook)
+    for name in files:
+        if not manifest.is_plain(name):
+            raise ValueError(f"{name!r} cannot be a file of a run; give a plain name other than {MANIFEST}")
+    folder.mkdir(parents=True, exist_ok=True)
+    old = _old_entries(folder)
+    try:
+        entries = old | {name: _stage(folder, name, content, hook) for name, content in files.items()}
+        sync_folder(folder)
+        hook("all staged")
+        with atomic(folder / MANIFEST, lambda stage: hook(f"{MANIFEST} {stage}")) as file:
+            file.write(manifest.render(entries))
+    finally:  # after an error too: by then the manifest is the old one or the new
+        _settle(folder, _old_entries(folder), hook)
 
 
 def load_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -79,19 +87,6 @@ def path_of(folder: Path, name: str) -> Path:
     if name not in paths:
         raise ValueError(f"{folder}: the run has no {name}; go on with `selfnorm train` until it is saved")
     return paths[name]
-
-
-def cut_log(path: Path, step: int) -> int:
-    """Remove the lines after `step` from a JSONL log, and a half-written one; returns how many went."""
-    if not path.exists():
-        return 0
-    lines = path.read_bytes().splitlines()
-    kept = [line for line in lines if _step_of(line) <= step]
-    whole = b"".join(line + b"\n" for line in kept)
-    if whole != path.read_bytes():
-        with atomic(path) as file:
-            file.write(whole)
-    return len(lines) - len(kept)
 
 
 def _read_whole(folder: Path, read: Callable[[dict[str, Path]], T]) -> T:
@@ -125,32 +120,6 @@ def _read_config(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ValueError(f"{path}: is not a JSON object; it was not written by selfnorm")
     return config
-
-
-def _step_of(line: bytes) -> float:
-    """The step a line belongs to: infinity if the line is half or garbled, so that it goes."""
-    try:
-        return float(json.loads(line)["step"])
-    except (ValueError, RecursionError, LookupError, TypeError):
-        return float("inf")
-
-
-def _save(folder: Path, contents: Mapping[str, Content], hook: Hook) -> None:
-    for name in contents:
-        if not manifest.is_plain(name):
-            raise ValueError(f"{name!r} cannot be a file of a run; give a plain name other than {MANIFEST}")
-    folder.mkdir(parents=True, exist_ok=True)
-    old = _old_entries(folder)
-    try:
-        entries = old | {name: _stage(folder, name, content, hook) for name, content in contents.items()}
-        sync_folder(folder)
-        hook("all staged")
-        with atomic(folder / MANIFEST, lambda stage: hook(f"{MANIFEST} {stage}")) as file:
-            file.write(manifest.render(entries))
-    finally:
-        _settle(
-            folder, _old_entries(folder), hook
-        )  # after an error too: by then the manifest is the old one or the new
 
 
 def _stage(folder: Path, name: str, content: Content, hook: Hook) -> Entry:

@@ -7,7 +7,6 @@ embedding row and no output row. Unknown words become `<unk>` here and nowhere e
 import hashlib
 import heapq
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from selfnorm.files import atomic, open_packed
+from selfnorm.files import atomic, open_packed, unpacking
 
 UNKNOWN, END, START = "<unk>", "</s>", "<s>"
 BOM = b"\xef\xbb\xbf"
@@ -180,15 +179,8 @@ def _entries(path: Path) -> Iterator[_Entry]:
 def _content(path: Path) -> bytes:
     """The whole file, unpacked, unless it is damaged or a bomb: words pack to a third, not to a hundredth."""
     most = max(1 << 21, RATIO * path.stat().st_size)
-    try:
-        with open_packed(path) as file:
-            content = file.read(most + 1)
-    except (EOFError, zlib.error) as error:
-        raise ValueError(f"{path}: the packed file is damaged ({error}); pack or copy it again") from error
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise ValueError(f"{path}: not a whole {path.suffix} file ({error}); pack or copy it again") from error
+    with unpacking(path), open_packed(path) as file:
+        content = file.read(most + 1)
     if len(content) > most:
         raise ValueError(f"{path}: unpacks to over {RATIO} times its size; a vocabulary does not")
     return content

@@ -5,6 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
+
+from selfnorm import report
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 HEAD = "shape,impl,criterion,pass,k,groups,N,C,H,dtype,ms,limit_ms,ratio,peak_mib,machine,torch,triton,commit,date"
@@ -62,3 +65,15 @@ def test_every_peer_has_its_rows(tables):
 
 def test_what_was_not_measured_is_said(tables):
     assert tables["steps"]() == "Not measured yet.\n"
+
+
+def test_every_measured_bar_and_its_limit_are_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    drawn, bars = [], {"full softmax": [(1.8, 1.1), (7.1, 3.6)], "mode3": [(0.6, 0.4), None]}  # ms and limit
+    monkeypatch.setattr(report, "save", lambda _, draw: drawn.append(draw))
+    runpy.run_path(str(BENCHMARKS / "plots.py"))["plot_speed"](tmp_path / "speed", bars, ["swb", "libri"])
+    axes = Figure().subplots()
+    drawn[0](axes)
+    assert [bar.get_height() for bar in axes.patches] == [1.8, 7.1, 0.6]
+    assert [mark[0][1] for marks in axes.collections for mark in marks.get_segments()] == [1.1, 3.6, 0.4]
+    assert axes.get_yscale() == "log"

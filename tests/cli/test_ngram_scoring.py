@@ -127,7 +127,7 @@ def test_score_with_an_arpa_file(verb, lm, text):
     assert [float(row[2]) for row in rows] == pytest.approx(wanted, abs=1e-5)
     assert [row[3] for row in rows].count("unknown") == 2
     lines = [json.loads(line) for line in verb("score", lm, text, "--format", "jsonl")[1].splitlines()]
-    assert [line["score"] for line in lines] == pytest.approx(NGram.load(lm).text(words(text)).sentences)
+    assert [line["score"] for line in lines] == pytest.approx(list(map(sum, NGram.load(lm).sentences(words(text)))))
     assert json.loads(verb("score", lm, text, "--json")[1])["score"] == pytest.approx(wanted.sum())
 
 

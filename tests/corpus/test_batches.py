@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selfnorm.corpus.ahead import ahead
+from selfnorm.corpus.ahead import Ahead
 from selfnorm.corpus.batches import BATCHES, Batch, Sentences, Streams, evaluation_batches
 from selfnorm.corpus.store import TokenStore
 from selfnorm.registry import pick
@@ -28,7 +28,7 @@ def random_store(sentences: int, seed: int = 0, mean: float = 2.8, spread: float
 
 def assert_same(one: Batch, other: Batch) -> None:
     assert one.lengths == other.lengths
-    for name in ("inputs", "real", "targets", "fresh"):
+    for name in ("inputs", "real", "targets"):
         torch.testing.assert_close(getattr(one, name), getattr(other, name), atol=0, rtol=0)
 
 
@@ -65,7 +65,6 @@ def test_batches_have_the_size_asked_for(options):
         assert batch.inputs.dtype == batch.targets.dtype == torch.int64
         assert batch.inputs.max() <= START
         assert batch.targets.max() < START
-        assert bool(batch.fresh.all())
 
 
 @pytest.mark.parametrize("options", [{}, {"positions": 2048}, {"sequences": 32}, {"sequences": 64}], ids=str)
@@ -130,7 +129,6 @@ def test_streams_are_the_text_shifted_by_one(sentences, streams, steps):
     assert targets == store.ids.tolist()
     assert inputs == [END, *store.ids.tolist()[:-1]]
     assert all(batch.inputs.shape[1] <= steps for batch in batches)
-    assert [bool(batch.fresh.all()) for batch in batches] == [True] + [False] * (len(batches) - 1)
     assert all(len(batch.real) == batch.inputs.numel() for batch in batches[:-1])  # only the last may be ragged, by one
 
 
@@ -154,7 +152,7 @@ def test_evaluation_sees_every_word_once_and_gives_them_back_in_order(sentences,
 @pytest.mark.parametrize("batches", [Sentences(random_store(300), positions=512), Streams(random_store(60))], ids=type)
 def test_ahead_gives_what_asking_gives(batches, device):
     start = batches.steps_per_epoch - 2
-    with ahead(batches, start, device, depth=3) as ready:
+    with Ahead(batches, start, device, depth=3) as ready:
         for step in range(start, start + 2 * batches.steps_per_epoch):
             batch = next(ready)
             assert batch.inputs.device.type == device
@@ -174,7 +172,7 @@ def test_ahead_is_not_too_far_ahead():
             return Streams(random_store(5), sequences=1).batch(0, 0)
 
     batches = Counting()
-    with ahead(batches, 0, depth=2) as ready:
+    with Ahead(batches, 0, depth=2) as ready:
         for _ in range(5):
             next(ready)
         ready.thread.join(0.3)
@@ -191,7 +189,7 @@ def test_an_error_ahead_is_raised_here_after_the_good_batches():
             return Streams(random_store(5), sequences=1).batch(0, 0)
 
     threads = threading.active_count()
-    ready = ahead(Failing(), 0)
+    ready = Ahead(Failing(), 0)
     for _ in range(3):
         next(ready)
     with pytest.raises(OSError, match="the disk went away"):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive import TEXT, decoded, naive, written
 from typer.testing import CliRunner
 
 from selfnorm.cli import app
@@ -22,28 +23,10 @@ from selfnorm.corpus.store import Data
 from selfnorm.corpus.text import read_sentences
 from selfnorm.vocabulary import END, Vocabulary
 
-TEXT = "the cat sat\n\non the mat\n the  dog \n"
-
-
-def written(path: Path, content: str | bytes) -> Path:
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
-
-
-def naive(content: bytes, keep_empty: bool = False) -> list[list[str]]:
-    lines = content.split(b"\n")
-    lines = lines[:-1] if lines[-1] == b"" else lines
-    sentences = [[word.decode() for word in line.split()] for line in lines]
-    return [words for words in sentences if words or keep_empty]
-
 
 def naive_vocabulary(sentences: list[list[str]], size: int | None = None) -> Vocabulary:
     counts = Counter(word for words in sentences for word in words)
     return Vocabulary.from_counts(counts | Counter({END: len(sentences)}), size)
-
-
-def decoded(data: Data) -> list[list[str]]:
-    return [[data.vocabulary.words[id] for id in sentence[:-1]] for sentence in data.train]
 
 
 def assert_as_naive(data: Data, sentences: list[list[str]], size: int | None = None) -> None:
@@ -182,7 +165,7 @@ def run_verb(*arguments: object):
 
 
 def test_the_verb_prints_one_json_object_and_progress_elsewhere(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["selfnorm.cli.prepare"], "PAUSE", 0.0)
+    monkeypatch.setattr(sys.modules["selfnorm.cli.options"], "PAUSE", 0.0)
     text = written(tmp_path / "text", TEXT)
     result = run_verb(text, "--to", tmp_path / "data", "--size", 5, "--valid", text, "--json")
     summary = json.loads(result.stdout)

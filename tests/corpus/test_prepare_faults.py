@@ -12,30 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from naive import TEXT, decoded, naive, written
 
 from selfnorm.corpus import prepare as module
 from selfnorm.corpus import staging, workers
 from selfnorm.corpus.prepare import prepare
 from selfnorm.corpus.store import Data
 from selfnorm.corpus.text import read_sentences
-
-TEXT = "the cat sat\n\non the mat\n the  dog \n"
-
-
-def written(path: Path, content: str | bytes) -> Path:
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
-
-
-def naive(content: bytes, keep_empty: bool = False) -> list[list[str]]:
-    lines = content.split(b"\n")
-    lines = lines[:-1] if lines[-1] == b"" else lines
-    sentences = [[word.decode() for word in line.split()] for line in lines]
-    return [words for words in sentences if words or keep_empty]
-
-
-def decoded(data: Data) -> list[list[str]]:
-    return [[data.vocabulary.words[id] for id in sentence[:-1]] for sentence in data.train]
 
 
 def zipf_text(words: int, types: int, seed: int = 0) -> bytes:

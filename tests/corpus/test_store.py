@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from faults import cut, flip_a_bit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -118,12 +119,7 @@ def test_no_cut_and_no_flipped_bit_goes_unseen(data, tmp_path, name):
     broken = shutil.copytree(data, tmp_path / "data") / name
     chance = random.Random(name)
     for turn in range(200):
-        content = bytearray(whole)
-        if turn % 2:
-            del content[chance.randrange(len(content)) :]
-        else:
-            content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
-        broken.write_bytes(content)
+        broken.write_bytes((flip_a_bit, cut)[turn % 2](whole, chance))
         with pytest.raises(ValueError, match=name):
             Data.open(broken.parent)
     broken.unlink()
@@ -136,12 +132,7 @@ def test_a_store_alone_sees_them_too(data, tmp_path, name):
     whole = (data / name).read_bytes()
     chance = random.Random(name)
     for turn in range(200):
-        content = bytearray(whole)
-        if turn % 2:
-            del content[chance.randrange(len(content)) :]
-        else:
-            content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
-        (tmp_path / name).write_bytes(content)
+        (tmp_path / name).write_bytes((flip_a_bit, cut)[turn % 2](whole, chance))
         with pytest.raises(ValueError, match=name):
             TokenStore.open(tmp_path / name)
 

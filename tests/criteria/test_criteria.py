@@ -113,9 +113,10 @@ def all_draws(name, noise, k):
     """Every draw a sampler can make as (Sample for all targets, probability): an exact expectation, nothing random."""
     targets = torch.arange(noise.size)
     if name == "replacement":
-        sampler = Replacement(noise, k)
+        sampler, middle = Replacement(noise, k), noise.cumulative(noise.rank(targets)) - noise.prob(targets) / 2
         for ids, chance in zip(*tuples(noise.prob(targets), k)):
-            yield sampler.sample(ids[None], targets), chance
+            sampler.uniform = lambda *_, u=middle[ids]: u[None]
+            yield sampler.draw(targets), chance
     elif name == "systematic":
         sampler = Systematic(noise, k)
         edges = torch.cat([f64([0.0, 1.0]), sampler.expected(noise.ranked(targets)).cumsum(0) % 1]).sort().values

@@ -16,25 +16,33 @@ TINY = Setting(criteria=("ce", "mode3"), size=200, hidden=8, k=20, steps=3)
 KEYS = {"criterion", "k", "perplexity", "perplexity_as_is", "log_z_mean", "log_z_std", "words_per_second"}
 
 
-@pytest.fixture(autouse=True)
-def small_text(monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def small_text():
     """The fall-back text is the same on every machine with this Python, and small."""
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda _: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module.importlib.util, "find_spec", lambda _: None)
+        yield
 
 
-@pytest.fixture
-def finished(tmp_path):
-    demo = SideBySide(english(), tmp_path / "demo", TINY)
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    demo = SideBySide(english(), tmp_path_factory.mktemp("finished") / "demo", TINY)
     demo.prepare()
     return demo, list(demo.models())
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    """A demo of the same folder, which does not do again what is there."""
+    return "--to", tmp_path_factory.mktemp("quick") / "demo", "--steps", 2, "--utterances", 5
 
 
 def demo(*arguments):
     return CliRunner().invoke(app, ["demo", *map(str, arguments)])
 
 
-def test_json(tmp_path):
-    result = demo("--to", tmp_path / "demo", "--steps", 2, "--utterances", 5, "--json")
+def test_json(quick):
+    result = demo(*quick, "--json")
     assert result.exit_code == 0, result.output
     fields = json.loads(result.stdout)
     assert [row["criterion"] for row in fields["rows"]] == ["ce", "nce", "mode3"]
@@ -74,9 +82,10 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_demo_of_another_text_is_left_alone(finished, tmp_path):
-    (tmp_path / "demo/text/train.txt").write_text("another text\n")
-    assert "another text" in str(demo("--to", tmp_path / "demo").exception)
+def test_a_demo_of_another_text_is_left_alone(tmp_path):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text/train.txt").write_text("another text\n")
+    assert "another text" in str(demo("--to", tmp_path).exception)
 
 
 def test_truth(tmp_path):
@@ -87,15 +96,15 @@ def test_truth(tmp_path):
     assert all(row["perplexity"] > fields["truth_perplexity"] for row in fields["rows"])
 
 
-def test_tables_fit_80_columns(tmp_path):
-    for arguments in (("--to", tmp_path / "demo", "--utterances", 5), ("--truth",)):
-        shown = demo(*arguments, "--steps", 2).stdout
+def test_tables_fit_80_columns(quick):
+    for arguments in (quick, ("--truth", "--steps", 2)):
+        shown = demo(*arguments).stdout
         assert "…" not in shown
         assert max(map(len, shown.partition("Plots:")[0].splitlines())) <= 80
 
 
-def test_what_is_synthetic_is_said_and_the_commands_to_play_on_work(tmp_path):
-    shown = demo("--to", tmp_path / "demo", "--steps", 2, "--utterances", 5).stdout
+def test_what_is_synthetic_is_said_and_the_commands_to_play_on_work(quick):
+    shown = demo(*quick).stdout
     assert "Synthetic is what a recogniser would have made" in " ".join(shown.split())
     commands = [shlex.split(line) for line in shown.partition("Try next:")[2].splitlines() if line.strip()]
     assert [command[1] for command in commands] == ["evaluate", "train", "rescore", "wer", "lattice"]

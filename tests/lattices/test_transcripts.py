@@ -131,9 +131,9 @@ def test_names_may_have_brackets(name, tmp_path):
 
 
 def test_ctm_that_was_written_is_read(tmp_path):
-    rows = [Spoken("a", 0.0, 0.25, "the", 0.9), Spoken("a", 0.25, 1.0, "cat"), Spoken("b", 3.5, 0.1, "dog")]
+    rows = [Spoken("a", 0.0, 0.25, "the"), Spoken("a", 0.25, 1.0, "cat"), Spoken("b", 3.5, 0.1, "dog")]
     write_ctm(tmp_path / "ctm", rows)
-    assert (tmp_path / "ctm").read_text() == "a 1 0.00 0.25 the 0.900\na 1 0.25 1.00 cat\nb 1 3.50 0.10 dog\n"
+    assert (tmp_path / "ctm").read_text() == "a 1 0.00 0.25 the\na 1 0.25 1.00 cat\nb 1 3.50 0.10 dog\n"
     assert read(tmp_path / "ctm") == {"a": ("the", "cat"), "b": ("dog",)}
 
 

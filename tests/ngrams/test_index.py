@@ -152,10 +152,3 @@ def test_a_killed_writer_leaves_no_index_or_a_whole_one(path):
         kill_at(number, write)
         assert beside.exists() == (names[number] == "renamed")
         same(cache.load(path), index)
-
-
-def test_progress_counts_ngrams(path):
-    seen = []
-    index = cache.load(path, lambda done, total: seen.append((done, total)))
-    total = sum(map(len, index.levels))
-    assert seen[-1] == (total, total)

@@ -48,8 +48,8 @@ def step(name, optimizer, groups, k):
     weight, bias = (torch.nn.Parameter(torch.randn(shape)) for shape in ((C, H), (C,)))
     criterion, rows = CRITERIA[name](), optimizer([weight, bias], half=True)
     hidden, targets = torch.randn(N, H, dtype=torch.bfloat16).requires_grad_(), torch.randint(0, C, (N,))
-    way = "excluding" if name == "mode2" else "systematic"
-    sample = SAMPLERS[way](noise=LogUniform(C), k=k, groups=groups).draw(targets) if criterion.sampled else None
+    sampler = SAMPLERS[criterion.sampler](noise=LogUniform(C), k=k, groups=groups)
+    sample = sampler.draw(targets) if criterion.sampled else None
     criterion.loss(hidden, Layer(weight, bias, criterion.sampled, "fused"), targets, sample).mean().backward()
     numbers = updates.Scalars(*(torch.ones(()) for _ in range(4)))
     for table in (weight, bias) if criterion.sampled else ():

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import shutil
 import signal
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +12,7 @@ import torch
 
 from selfnorm.reproduce import measures
 from selfnorm.reproduce.clock import Clock, TimeUp
+from selfnorm.reproduce.corpora import Prepared
 from selfnorm.reproduce.make import Maker
 from selfnorm.reproduce.plan import rows
 from selfnorm.reproduce.together import Ended, Processes
@@ -34,6 +36,21 @@ def without_times(found):
     return [{key: value for key, value in row.items() if key not in CLOCK} for row in rows]
 
 
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory, corpus):
+    folder = tmp_path_factory.mktemp("texts")
+    Prepared(corpus, folder).prepare()
+    Prepared(corpus, folder).count()
+    return folder
+
+
+@pytest.fixture
+def prepared(tmp_path, texts):
+    """Where the text is prepared and counted already, which takes a process each."""
+    shutil.copytree(texts, tmp_path / "data")
+    return tmp_path
+
+
 def test_rows_are_the_same_as_one_by_one(tmp_path, scale, corpus):
     wanted = chosen(scale, "table2/mode3/k200", "table3/mode3", "table3/count", "table2/nce/k200", "table1/Switchboard")
     heard = {}
@@ -51,7 +68,7 @@ def test_rows_are_the_same_as_one_by_one(tmp_path, scale, corpus):
     assert without_times(first) == without_times(maker(tmp_path / "b", scale, corpus).make(wanted))
 
 
-def test_a_signal_is_passed_on_and_all_is_saved(tmp_path, scale, corpus):
+def test_a_signal_is_passed_on_and_all_is_saved(prepared, scale, corpus):
     wanted = chosen(scale, "table2/mode3", "table2/nce")
     raised = []
 
@@ -67,12 +84,12 @@ def test_a_signal_is_passed_on_and_all_is_saved(tmp_path, scale, corpus):
     long = replace(
         scale, tasks={name: replace(task, training={"steps": 500_000}) for name, task in scale.tasks.items()}
     )
-    one = maker(tmp_path, long, corpus, watch=watch)
+    one = maker(prepared, long, corpus, watch=watch)
     with pytest.raises(Ended, match="stopped by SIGTERM, all trainings saved") as ended:
         list(one.make(wanted[:2], at_once=2))
     assert isinstance(ended.value, Interrupted)
     assert "begun" in [each.state for each in one.plan(wanted[:2])]
-    assert list((tmp_path / "runs").glob("*/checkpoints/*"))
+    assert list((prepared / "runs").glob("*/checkpoints/*"))
     assert not multiprocessing.active_children()
 
 
@@ -99,37 +116,37 @@ class Hopeless(Crowded):
     times = 100
 
 
-def test_a_row_without_memory_goes_on_when_fewer_run(tmp_path, scale, corpus):
+def test_a_row_without_memory_goes_on_when_fewer_run(prepared, scale, corpus):
     wanted, said = chosen(scale, "table2/mode3/k200", "table2/nce/k200", "table2/mode1/k200"), []
-    one = Crowded(tmp_path, scale, {corpus.name: corpus}, say=said.append)
+    one = Crowded(prepared, scale, {corpus.name: corpus}, say=said.append)
     assert len(list(one.make(wanted, at_once=2))) == 3
     assert "table2/nce/k200/g1/replacement/log_uniform/seed1: out of memory, it goes on when fewer than 2 run" in said
 
 
-def test_a_row_that_finds_no_memory_alone_fails(tmp_path, scale, corpus):
+def test_a_row_that_finds_no_memory_alone_fails(prepared, scale, corpus):
     wanted = chosen(scale, "table2/mode3/k200", "table2/nce/k200")
     with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate"):
-        list(Hopeless(tmp_path, scale, {corpus.name: corpus}).make(wanted, at_once=2))
-    assert (tmp_path / "tried").read_text() == "xx"
+        list(Hopeless(prepared, scale, {corpus.name: corpus}).make(wanted, at_once=2))
+    assert (prepared / "tried").read_text() == "xx"
 
 
-def test_a_process_that_is_killed_is_named(tmp_path, scale, corpus):
+def test_a_process_that_is_killed_is_named(prepared, scale, corpus):
     @contextmanager
     def watch(_):
         yield Watcher(begin=lambda step, total: os.kill(multiprocessing.active_children()[-1].pid, signal.SIGKILL))
 
     with pytest.raises(ChildProcessError, match=r"table2/nce/k200/\S+: its process was ended by SIGKILL; where memory"):
-        list(maker(tmp_path, scale, corpus, watch=watch).make(chosen(scale, "table2/nce/k200"), at_once=2))
+        list(maker(prepared, scale, corpus, watch=watch).make(chosen(scale, "table2/nce/k200"), at_once=2))
 
 
-def test_the_time_ends_all_of_them(tmp_path, scale, corpus):
+def test_the_time_ends_all_of_them(prepared, scale, corpus):
     clock = Clock(60)
     long = replace(
         scale, tasks={name: replace(task, training={"steps": 500_000}) for name, task in scale.tasks.items()}
     )
     clock.until -= 60 * 60 - 12  # seconds: enough to begin, not to end
     with pytest.raises(TimeUp, match="the time is up: what was begun is saved, and goes on next time"):
-        list(maker(tmp_path, long, corpus).make(chosen(scale, "table2/nce/k200"), clock=clock, at_once=2))
+        list(maker(prepared, long, corpus).make(chosen(scale, "table2/nce/k200"), clock=clock, at_once=2))
 
 
 def test_a_row_is_there_as_soon_as_it_is_trained_whatever_becomes_of_the_others(tmp_path, scale, corpus):
@@ -146,7 +163,7 @@ def test_a_row_is_there_as_soon_as_it_is_trained_whatever_becomes_of_the_others(
     assert not multiprocessing.active_children()
 
 
-def test_a_row_that_cannot_be_timed_keeps_no_other_from_being_made(tmp_path, scale, corpus, monkeypatch):
+def test_a_row_that_cannot_be_timed_keeps_no_other_from_being_made(prepared, scale, corpus, monkeypatch):
     wanted, said, speed = chosen(scale, "table2/mode3/k200", "table2/nce/k200"), [], measures.speed
 
     def crowded(recipe, *rest):
@@ -155,7 +172,7 @@ def test_a_row_that_cannot_be_timed_keeps_no_other_from_being_made(tmp_path, sca
         return speed(recipe, *rest)
 
     monkeypatch.setattr(measures, "speed", crowded)
-    made = maker(tmp_path, scale, corpus, say=said.append).make(wanted, at_once=2)
+    made = maker(prepared, scale, corpus, say=said.append).make(wanted, at_once=2)
     assert next(made)["criterion"] == "nce"
     with pytest.raises(torch.OutOfMemoryError):
         list(made)

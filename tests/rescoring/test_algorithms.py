@@ -1,6 +1,7 @@
 """Every algorithm against every path: the definition is a sum over one path, with whole sentences scored at once."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -25,11 +26,17 @@ def scorers(tmp_path_factory):
     return {NEURAL: neural(), NGRAM: ngram(first), OLD: ngram(second, order=2, seed=5)}
 
 
+@cache
+def said(scorer, words):
+    """What a scorer says of a whole sentence, once for all paths that say it."""
+    return scorer.score(words)
+
+
 def by_hand(lattice, arcs, scorers, setting, keep=False):
     """The score of one path, from the formula."""
     words = words_of(lattice, arcs)
     events = [arc for arc in arcs if lattice.words[arc] not in (SILENT, END)]
-    told = {name: np.array(scorer.score(words)) for name, scorer in scorers.items()}  # words and </s>
+    told = {name: np.array(said(scorer, words)) for name, scorer in scorers.items()}  # words and </s>
     lms = [lattice.lm[arc] for arc in events] + [sum(lattice.lm[arc] for arc in arcs if lattice.words[arc] == END)]
     for name, scorer in scorers.items():
         for n, word in enumerate(words):

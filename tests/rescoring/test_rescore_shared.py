@@ -24,7 +24,7 @@ from selfnorm.lattices import htk, nbest
 from selfnorm.lattices.paths import best, words_of
 from selfnorm.rescoring import ALGORITHMS, NEURAL, NGRAM, Rescorer, Setting, grouped, parts
 from selfnorm.rescoring.kept import load_lists, load_rescored, save_lists, save_rescored
-from selfnorm.rescoring.plan import Reader, Row, files_of, planned
+from selfnorm.rescoring.plan import Reader, Row, planned
 from selfnorm.rescoring.second_pass import Output, Tally, second_pass
 from selfnorm.rescoring.shared import Ways, shared_pass
 from selfnorm.rescoring.tuning import Lists, joined
@@ -129,7 +129,7 @@ def test_four_processes_write_what_one_writes(case, tmp_path, way):
 
 
 def test_there_are_many_parts_and_they_are_the_groups_of_one_process(case):
-    files = files_of(case.paths)
+    files = [file for path in case.paths for file, _ in formats.files(path)]
     rows = [[Row.of(item) for item in formats.read([path])] for path in files]
     plan = planned(rows, files, 60)
     assert len(plan.parts) > 10

@@ -93,10 +93,3 @@ def test_em_at_the_borders():
     with pytest.raises(ValueError, match="holds no word that a scorer thinks possible"):
         fit([impossible, impossible])
     assert np.isneginf(mix([0.5, 0.5], [impossible, impossible])).all()
-
-
-def test_tuning_is_fitting_to_sentences(scorers):
-    sentences = [sentence.split() for sentence in SENTENCES]
-    mixed = Interpolated.tuned(scorers, sentences)
-    assert mixed.weights == fit([scorer.text(sentences).scores for scorer in scorers])
-    assert sum(mixed.weights) == pytest.approx(1)

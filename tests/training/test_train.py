@@ -56,7 +56,7 @@ def test_the_same_seed_gives_the_same_run(data, tmp_path, criterion, monkeypatch
     train(made, tmp_path / "one")
     torch.manual_seed(99)
     mine = torch.get_rng_state()
-    monkeypatch.setattr("selfnorm.training.ahead", lambda *arguments: Ahead(*arguments, depth=1))
+    monkeypatch.setattr("selfnorm.training.Ahead", lambda *arguments: Ahead(*arguments, depth=1))
     train(made, tmp_path / "two")
     assert torch.equal(torch.get_rng_state(), mine)
     one, two = outcome(tmp_path / "one"), outcome(tmp_path / "two")

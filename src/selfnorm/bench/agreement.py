@@ -39,8 +39,7 @@ def build_case(
 
 def build_sampler(criterion: str, size: int, k: int, groups: int) -> Sampler:
     """The one that SampledLoss takes by default."""
-    name = "excluding" if criterion == "mode2" else "systematic"
-    return SAMPLERS[name](noise=LogUniform(size), k=k, groups=groups)
+    return SAMPLERS[CRITERIA[criterion]().sampler](noise=LogUniform(size), k=k, groups=groups)
 
 
 def of_criterion(

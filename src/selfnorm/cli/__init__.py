@@ -18,6 +18,7 @@ from selfnorm.cli.score import score
 from selfnorm.cli.train import train
 from selfnorm.cli.wer import wer
 from selfnorm.distributed import LOST
+from selfnorm.files import WriteError
 
 app = typer.Typer(
     name="selfnorm",
@@ -52,11 +53,5 @@ def _status(error: Exception) -> int:
     broken = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM)
     if isinstance(error, ConnectionError):
         return LOST
-    ours = isinstance(error, ChildProcessError) or getattr(error, "errno", None) in broken or _of_writing(error)
+    ours = isinstance(error, ChildProcessError | WriteError) or getattr(error, "errno", None) in broken
     return 3 if ours else 2
-
-
-def _of_writing(error: Exception) -> bool:
-    from selfnorm.files import WriteError
-
-    return isinstance(error, WriteError)

@@ -12,7 +12,7 @@ from selfnorm.cli.options import Debug, Json, print_json, tell
 if TYPE_CHECKING:
     from selfnorm.bench.row import Row
 
-bench = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True, rich_markup_mode="rich")
+bench = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 
 @bench.callback()

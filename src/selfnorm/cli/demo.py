@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfnorm.cli.options import Debug, Json, print_json
+from selfnorm.cli.options import Debug, Json, print_json, tell
 from selfnorm.cli.train import watching
 
 if TYPE_CHECKING:
@@ -49,19 +49,17 @@ def _real_english(to: Path, steps: int | None, utterances: int | None, json: boo
 
     text = english()
     demo = SideBySide(text, to, Setting(steps=steps) if steps else Setting())
-    _say(_material(text))
+    tell(_material(text))
     summary = demo.prepare()
-    _say(f"vocabulary: the {summary.size:,} most frequent words of {summary.types:,}")
+    tell(f"vocabulary: the {summary.size:,} most frequent words of {summary.types:,}")
     try:
         with _bars(demo.setting) as watch:
             measured = list(demo.models(watch))
     except training.Interrupted as interrupted:
-        print(
-            f"selfnorm: {interrupted}; go on with: {shlex.join(['selfnorm', 'demo', '--to', str(to)])}", file=sys.stderr
-        )
+        tell(f"selfnorm: {interrupted}; go on with: {shlex.join(['selfnorm', 'demo', '--to', str(to)])}")
         raise typer.Exit(128 + interrupted.number) from None
     except training.Stopped as stopped:
-        print(f"selfnorm: {stopped}", file=sys.stderr)
+        tell(f"selfnorm: {stopped}")
         raise typer.Exit(3) from None
     second = SecondPass(to, Plan(utterances, utterances) if utterances else Plan())
     rescoring = _rescore(second, {each.row.criterion: demo.run(each.row.criterion) for each in measured})
@@ -98,7 +96,7 @@ def _rescore(second: "SecondPass", runs: "dict[str, Path]") -> "Rescoring":
 def _working(what: str) -> Iterator[None]:
     """A line for a piece of work; on a terminal one that moves, and says at the end how long it took."""
     if not sys.stderr.isatty():
-        _say(what)
+        tell(what)
         yield
         return
     from rich.console import Console
@@ -171,7 +169,7 @@ def _bars(setting: "Setting") -> "Iterator[Watch]":
 
 @contextmanager
 def _lines(name: str) -> "Iterator[Watcher]":
-    _say(f"training with {name}")
+    tell(f"training with {name}")
     with watching(name) as watcher:
         yield watcher
 
@@ -184,7 +182,7 @@ def _known_truth(steps: int | None, json: bool) -> None:
     rows = []
     for row in compare(language, steps=steps or STEPS):
         rows.append(row)
-        _say(f"{row.criterion}: perplexity {row.perplexity:.1f}, {row.kl:.3f} nats from the truth")
+        tell(f"{row.criterion}: perplexity {row.perplexity:.1f}, {row.kl:.3f} nats from the truth")
     if json:
         print_json(
             {"text": "Zipf-Markov", "rows": [asdict(row) for row in rows], "truth_perplexity": language.perplexity}
@@ -199,7 +197,3 @@ def _known_truth(steps: int | None, json: bool) -> None:
             "themselves, which differs by the mean of log Z and can fall below 0 where they sum to more than 1."
         ],
     )
-
-
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)

@@ -47,7 +47,7 @@ def evaluate(
     if isinstance(scorer, scorers.NGram):
         if ngram is not None or plot is not None:
             raise ValueError(f"{run}: is an n-gram model; --ngram and --plot need a run")
-        result, _ = evaluation.evaluate_ngram(scorer, sentences)
+        result = evaluation.evaluate_ngram(scorer, sentences)
     else:
         words, store = _measure(scorer, sentences)
         unknown = scorer.vocabulary.unknown

@@ -2,7 +2,6 @@
 
 import re
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from selfnorm.cli.options import Debug, Json, print_json
+from selfnorm.cli.options import Debug, Json, now_and_then, print_json
 from selfnorm.cores import cores
 
 if TYPE_CHECKING:
     from selfnorm.ngrams.estimate import Summary
 
 STAGES = {"read": "Reading", "count": "Counting", "weigh": "Weighing", "write": "Writing"}
-PAUSE = 10.0  # seconds between two plain lines
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 Show = Callable[[str, int, int], None]
@@ -84,7 +82,7 @@ def _bytes(given: str) -> int:
 def _progress() -> Iterator[Show]:
     """A bar on a terminal, a line now and then elsewhere."""
     if not sys.stderr.isatty():
-        yield _lines()
+        yield now_and_then(lambda stage, done, todo: f"{STAGES[stage]}: {100 * done / todo:.0f} %")
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -93,18 +91,6 @@ def _progress() -> Iterator[Show]:
     with Progress(*columns, console=Console(stderr=True)) as bar:
         tasks = {stage: bar.add_task(name, total=None, visible=False) for stage, name in STAGES.items()}
         yield lambda stage, done, todo: bar.update(tasks[stage], completed=done, total=todo, visible=True)
-
-
-def _lines() -> Show:
-    last = time.monotonic()
-
-    def show(stage: str, done: int, todo: int) -> None:
-        nonlocal last
-        if (now := time.monotonic()) - last >= PAUSE:
-            last = now
-            print(f"{STAGES[stage]}: {100 * done / todo:.0f} %", file=sys.stderr)
-
-    return show
 
 
 def _show(summary: "Summary") -> None:

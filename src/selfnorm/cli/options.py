@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,26 +11,41 @@ from typing import Annotated, Any
 
 import typer
 
+from selfnorm.files import finite
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+PAUSE = 10.0  # seconds between two plain lines of progress
 
 
 def print_json(fields: Mapping[str, Any]) -> None:
     """One line of strict JSON: null where a number is not finite."""
-    from selfnorm.files import finite
-
     print(json.dumps(finite(dict(fields)), allow_nan=False, ensure_ascii=False))
 
 
-def some(names: Sequence[str], number: int = 3) -> str:
+def some(names: Sequence[str]) -> str:
     """A few of many names."""
-    return ", ".join(names[:number]) + (" …" if len(names) > number else "")
+    return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
 
 
 def tell(sentence: str) -> None:
     """A line on standard error; that nobody can read it is no reason to fail."""
     with suppress(OSError):
         print(sentence, file=sys.stderr, flush=True)
+
+
+def now_and_then(line: Callable[..., str]) -> Callable[..., None]:
+    """Tells the line of how far a work is, but not more often than every PAUSE seconds."""
+    last = time.monotonic()
+
+    def show(*done: Any) -> None:
+        nonlocal last
+        if time.monotonic() - last >= PAUSE:
+            last = time.monotonic()
+            tell(line(*done))
+
+    return show
 
 
 @contextmanager

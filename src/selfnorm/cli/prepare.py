@@ -1,6 +1,5 @@
 """`selfnorm prepare`: text to vocabulary and token store."""
 
-import json as json_module
 import sys
 import time
 from collections.abc import Iterator
@@ -10,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfnorm.cli.options import Debug, Json, tell
+from selfnorm.cli.options import Debug, Json, now_and_then, print_json, tell
 from selfnorm.cli.sharing import NoWait, Shared, check, not_waiting
 
 if TYPE_CHECKING:
     from selfnorm.corpus.prepare import Progress, Summary
 
 STAGES = {"count": "Counting", "encode": "Encoding"}
-PAUSE = 10.0  # seconds between two plain lines
 
 
 def prepare(
@@ -49,14 +47,19 @@ def prepare(
             summary = prepare_shared(*given, wait=not no_wait, tell=tell, progress=progress)
         else:
             summary = corpus.prepare(*given, progress=progress)
-    print(json_module.dumps(summary.as_dict())) if json else _show(summary)
+    print_json(summary.as_dict()) if json else _show(summary)
 
 
 @contextmanager
 def _progress() -> Iterator["Progress"]:
     """A bar on a terminal, a line now and then elsewhere."""
     if not sys.stderr.isatty():
-        yield _lines()
+        begin = time.monotonic()
+
+        def line(stage: str, done: int, total: int, words: int) -> str:
+            return f"{STAGES[stage]}: {100 * done / total:.0f} %, {_speed(words, time.monotonic() - begin)}"
+
+        yield now_and_then(line)
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -73,18 +76,6 @@ def _progress() -> Iterator["Progress"]:
             bar.update(tasks[stage], completed=done, total=total, visible=True, speed=speed)
 
         yield show
-
-
-def _lines() -> "Progress":
-    began = last = time.monotonic()
-
-    def show(stage: str, done: int, total: int, words: int) -> None:
-        nonlocal last
-        if (now := time.monotonic()) - last >= PAUSE:
-            last = now
-            print(f"{STAGES[stage]}: {100 * done / total:.0f} %, {_speed(words, now - began)}", file=sys.stderr)
-
-    return show
 
 
 def _speed(words: int, seconds: float) -> str:

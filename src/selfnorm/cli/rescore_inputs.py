@@ -11,14 +11,6 @@ if TYPE_CHECKING:
     from selfnorm.rescoring import Setting
     from selfnorm.rescoring.plan import Row
 
-WRITTEN = {
-    "nbest.jsonl.gz",
-    "lat.1.gz",
-    "lattices",
-    "scales.json",
-    *(f"hypotheses.{kind}" for kind in ("txt", "trn", "ctm")),
-}
-
 
 def unknown_words(policy: str) -> tuple[float, bool]:
     """The penalty of unknown words, and whether they keep the lattice's score."""
@@ -96,12 +88,16 @@ def check_file(option: str, path: Path | None) -> None:
 
 def check_places(lattices: list[Path], to: Path) -> None:
     """Nothing that was given may be written over."""
+    from selfnorm.rescoring.earlier import SCALES
+    from selfnorm.rescoring.results import KALDI, LATTICES, LISTS, TEXT, TIMES, TRN
+
+    written = (LISTS, KALDI, LATTICES, SCALES, TEXT, TRN, TIMES)
     if to.exists() and not to.is_dir():
         raise ValueError(f"--to {to}: is a file; give a folder")
     inside = (each for path in lattices if path.is_dir() for each in path.iterdir() if each.is_symlink())
     for path in (*lattices, *inside):
         place = path.resolve().parent
-        within = (place == to.resolve() and path.resolve().name in WRITTEN) or place == (to / "lattices").resolve()
+        within = (place == to.resolve() and path.resolve().name in written) or place == (to / LATTICES).resolve()
         if path.resolve() == to.resolve() or within:
             raise ValueError(f"--to {to}: {path} lies there and would be written over; give another folder")
 

@@ -103,5 +103,4 @@ def _folded(each: Lattice | NBest) -> Lattice | NBest:
 
 
 def _least(each: Lattice | NBest, reference: Sequence[str]) -> Errors:
-    nearest = oracle_nbest(each, reference) if isinstance(each, NBest) else oracle(each, reference)
-    return nearest.errors
+    return oracle_nbest(each, reference) if isinstance(each, NBest) else oracle(each, reference).errors

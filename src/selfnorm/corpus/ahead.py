@@ -11,7 +11,10 @@ from selfnorm.corpus.batches import Batch, Batches
 
 
 class Ahead(Iterator[Batch]):
-    """The batches from `start_step` on, epoch after epoch, without end; close it, or use it in a `with`."""
+    """The batches from `start_step` on, epoch after epoch, without end; close it, or use it in a `with`.
+
+    `depth` batches are held ready.
+    """
 
     def __init__(self, batches: Batches, start_step: int, device: torch.device | str = "cpu", depth: int = 4) -> None:
         self.batches, self.start_step, self.device = batches, start_step, torch.device(device)
@@ -59,8 +62,3 @@ class Ahead(Iterator[Batch]):
                 return
             except queue.Full:
                 continue
-
-
-def ahead(batches: Batches, start_step: int, device: torch.device | str = "cpu", depth: int = 4) -> Ahead:
-    """See `Ahead`; `depth` batches are held ready."""
-    return Ahead(batches, start_step, device, depth)

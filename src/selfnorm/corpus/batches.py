@@ -40,7 +40,6 @@ class Batch:
     inputs: Tensor  # [B, T]  the word before each position
     real: Tensor  # [N]  where among the B x T places the real positions stand: an index needs no host sync, a mask does
     targets: Tensor  # [N]
-    fresh: Tensor  # [B]  true where no state is carried from the batch before
     lengths: tuple[int, ...]  # B real positions per sequence, N in all
     share: Share | None = None  # None: it is the whole batch
 
@@ -68,13 +67,7 @@ class Batch:
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
-        return replace(
-            self,
-            inputs=change(self.inputs),
-            real=change(self.real),
-            targets=change(self.targets),
-            fresh=change(self.fresh),
-        )
+        return replace(self, inputs=change(self.inputs), real=change(self.real), targets=change(self.targets))
 
 
 class Batches(Protocol):
@@ -174,22 +167,20 @@ class Streams:
         length = np.clip(self.length - done, 0, self.steps)
         width = int(length.max())
         mine, share = _share(length, self.rank, self.ranks)
-        batch = _batch(self.store, (self.begin + done)[mine], length[mine], width, stream=True, fresh=index == 0)
+        batch = _batch(self.store, (self.begin + done)[mine], length[mine], width, stream=True)
         return batch if self.ranks == 1 else _of_rank(batch, share)
 
 
 BATCHES = {"sentences": Sentences, "streams": Streams}
 
 
-def evaluation_batches(
-    store: TokenStore, positions: int = 8192, max_length: int | None = None
-) -> Iterator[tuple[Batch, Integers]]:
+def evaluation_batches(store: TokenStore, positions: int = 8192) -> Iterator[tuple[Batch, Integers]]:
     """Every sentence once, in order of length, with the places [N] of the targets in `store.ids`.
 
     Results come back in the order of the text by `values[places] = results`. A sentence longer than `positions` is a
-    batch of its own; `max_length` cuts sentences as in training.
+    batch of its own.
     """
-    begin, length = _pieces(store, max_length)
+    begin, length = np.asarray(store.starts[:-1]), store.lengths
     order = _by_length(length)
     bounds = _bounds(length[order], positions, None)
     for first, last in pairwise(bounds):
@@ -204,10 +195,10 @@ def _checked(index: int, batches: Batches) -> int:
     return index
 
 
-def _pieces(store: TokenStore, max_length: int | None) -> tuple[Integers, Integers]:
+def _pieces(store: TokenStore, max_length: int) -> tuple[Integers, Integers]:
     """Where the sentences, cut at `max_length`, begin in the store, and how long they are."""
     lengths = store.lengths
-    if max_length is None or len(lengths) == 0 or int(lengths.max()) <= max_length:
+    if len(lengths) == 0 or int(lengths.max()) <= max_length:
         return np.asarray(store.starts[:-1]), lengths
     pieces = -(-lengths // max_length)
     number = _ranges(np.zeros_like(pieces), pieces)  # of each piece in its sentence
@@ -265,13 +256,7 @@ def _nothing(batch: Batch) -> Batch:
 
 
 def _batch(
-    store: TokenStore,
-    begin: Integers,
-    length: Integers,
-    width: int | None = None,
-    *,
-    stream: bool = False,
-    fresh: bool = True,
+    store: TokenStore, begin: Integers, length: Integers, width: int | None = None, *, stream: bool = False
 ) -> Batch:
     """The sequences that begin at these places of the store."""
     width = width or int(length.max())
@@ -288,6 +273,5 @@ def _batch(
         inputs=torch.from_numpy(inputs),
         real=torch.from_numpy(np.flatnonzero(real)),
         targets=torch.from_numpy(store.ids[places[real]].astype(np.int64)),
-        fresh=torch.full((len(begin),), fresh),
         lengths=tuple(length.tolist()),
     )

@@ -59,9 +59,7 @@ class Segments:
         numbers = self.numbering.number(data)
         line_end = numbers == 0
         if not self.keep_empty:
-            blank = line_end & np.concatenate(
-                ([fresh], line_end[:-1])
-            )  # a line end right after a line end, or at first
+            blank = line_end & np.concatenate(([fresh], line_end[:-1]))  # right after a line end, or at first
             numbers, line_end = numbers[~blank], line_end[~blank]
         self.file.write(numbers.tobytes())
         sentences = int(line_end.sum())

@@ -74,8 +74,10 @@ class TokenStore:
         """Positions of each sentence, `</s>` among them."""
         return np.diff(self.starts)
 
-    def first(self, words: int) -> Self:
-        """The first sentences, as many as `words` positions hold, and one at least."""
+    def first(self, words: int | None) -> Self:
+        """The first sentences, as many as `words` positions hold, and one at least; all for None."""
+        if words is None:
+            return self
         sentences = max(1, int(np.searchsorted(self.starts, words, side="right")) - 1)
         ids = self.ids[: self.starts[sentences]]
         about = replace(self.about, words=len(ids) - sentences, sentences=sentences)
@@ -127,7 +129,7 @@ def write_store(path: Path, vocabulary: Vocabulary, pieces: Iterable[Ids]) -> Ab
         starts.seek(0)
         while block := starts.read(BLOCK):
             _write(file, block, digest)
-        about = About(**asdict(about) | {"sha256": digest.hexdigest()})
+        about = replace(about, sha256=digest.hexdigest())
         file.seek(0)
         file.write(_header(about))
     return about

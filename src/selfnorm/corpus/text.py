@@ -6,14 +6,12 @@ tools split the same way. A byte order mark at the start of a file is skipped.
 """
 
 import re
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from selfnorm.files import open_packed
+from selfnorm.files import open_packed, unpacking
 from selfnorm.vocabulary import BOM
 
 BLOCK = 1 << 19  # bytes read at a time; smaller costs more calls, larger falls out of the processor's cache
@@ -44,7 +42,7 @@ class Block:
 
 def blocks(path: Path, size: int = BLOCK, begin: int = 0, end: int | None = None) -> Iterator[Block]:
     """The whole text, or that from one line's start to another's; a last line without its end gets one."""
-    with path.open("rb") as raw, open_packed(path, raw) as file, _unpacking(path):
+    with path.open("rb") as raw, open_packed(path, raw) as file, unpacking(path):
         if begin:
             file.seek(begin)
         rest = b"" if begin else file.read(len(BOM) if end is None else min(len(BOM), end))
@@ -124,7 +122,7 @@ def bad_text(path: Path, error: BadText) -> ValueError:
 def read_sentences(path: Path, keep_empty: bool = False) -> Iterator[list[str]]:
     """The words of each line, by the rules of `prepare`; blank lines are skipped unless `keep_empty`."""
     offset = 0
-    with open_packed(path) as file, _unpacking(path):
+    with open_packed(path) as file, unpacking(path):
         while line := file.readline(LINE + 1):
             if len(line) > LINE:
                 raise bad_text(path, BadText(offset, f"starts a line of over {LINE} bytes; give one sentence per line"))
@@ -136,18 +134,3 @@ def read_sentences(path: Path, keep_empty: bool = False) -> Iterator[list[str]]:
             offset += len(line)
             if words or keep_empty:
                 yield [word.decode() for word in words]
-
-
-@contextmanager
-def _unpacking(path: Path) -> Iterator[None]:
-    """Give the faults of packed files a sentence; the standard library names neither the file nor the remedy."""
-    try:
-        yield
-    except (EOFError, zlib.error) as error:
-        raise ValueError(f"{path}: the packed file is damaged ({error}); pack or copy it again") from error
-    except OSError as error:
-        if error.filename is not None or (error.errno is None and path.suffix not in (".gz", ".bz2")):
-            raise
-        if error.errno is not None:  # read() knows no name
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise ValueError(f"{path}: not a whole {path.suffix} file ({error}); pack or copy it again") from error

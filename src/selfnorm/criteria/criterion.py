@@ -13,6 +13,7 @@ class Criterion(ABC):
     link: ClassVar[str] = "logsigmoid"  # logit -> score, by its name in output.LINKS
     needs_log_z: ClassVar[bool] = False  # False: self-normalized, the score is used as it is
     sampled: ClassVar[bool] = True  # False: runs over the whole vocabulary and does not look at `sample`
+    sampler: ClassVar[str] = "systematic"  # that draws for it where none is named
     uses_expected_target: ClassVar[bool] = False  # the target's own E enters the loss
 
     @abstractmethod

@@ -36,7 +36,9 @@ class Mode1(Criterion):
 
 
 class Mode2(Criterion):
-    """F = log q(x_n, c_n) + sum_k log(1 - q(x_n, c_k)) / E_k,  c_k drawn with D(c_n) = 0 (sampler `excluding`)"""
+    """F = log q(x_n, c_n) + sum_k log(1 - q(x_n, c_k)) / E_k,  c_k drawn with D(c_n) = 0"""
+
+    sampler = "excluding"
 
     def loss(self, hidden: Tensor, output: Table, targets: Tensor, sample: Sample, most: int = MOST) -> Tensor:
         logit, noise = softplus_sum(hidden, output, sample, targets, scale=1 / sample.expected, most=most)

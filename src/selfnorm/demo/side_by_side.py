@@ -1,6 +1,5 @@
 """One small model trained with several criteria on the same words in the same order, and measured on the same text."""
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -20,7 +19,7 @@ from selfnorm.recipe import Recipe, Table
 from selfnorm.registry import pick
 from selfnorm.scorers.text import Floats, measure
 from selfnorm.training import Watcher
-from selfnorm.training.log import LOG
+from selfnorm.training.log import LOG, trained
 
 CALIBRATED = 2000  # words of the test text at which the probability of every other word is looked at
 
@@ -112,7 +111,7 @@ class SideBySide:
         model, histories = scorer.model, scorer.histories
         words = measure(model, store, histories=histories)
         result = evaluation.summarize(words, store, scorer.vocabulary.unknown)
-        seen, seconds = _training_time(self.run(criterion) / LOG)
+        seen, seconds = trained(self.run(criterion) / LOG)
         row = Row(
             criterion=criterion,
             k=self.setting.k if _sampled(criterion) else None,
@@ -150,13 +149,3 @@ class SideBySide:
 
 def _sampled(criterion: str) -> bool:
     return pick("criterion", CRITERIA, criterion).sampled
-
-
-def _training_time(log: Path) -> tuple[int, float]:
-    """Words and seconds of the steps themselves, without evaluations; also of a run that ended long ago."""
-    words, seconds = 0, 0.0
-    for line in map(json.loads, log.read_text().splitlines()):
-        if "words_per_second" in line:
-            seconds += (line["words"] - words) / line["words_per_second"]
-            words = line["words"]
-    return words, seconds

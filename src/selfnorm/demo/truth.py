@@ -103,7 +103,7 @@ def compare(
 def train(language: ZipfMarkov, name: str, k: int, steps: int, seed: int, positions: int = 512, width: int = 16) -> Row:
     criterion = pick("criterion", CRITERIA, name)
     noise = LogUniform(language.size)
-    sampler: Sampler = pick("sampler", SAMPLERS, "excluding" if name == "mode2" else "systematic", noise=noise, k=k)
+    sampler: Sampler = pick("sampler", SAMPLERS, criterion.sampler, noise=noise, k=k)
     generator = torch.Generator().manual_seed(seed)
     output = Output(language.size, width, link=criterion.link, normalize=criterion.needs_log_z)
     output.start_from(language.unigram * 1e6)

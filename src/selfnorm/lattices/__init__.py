@@ -90,8 +90,8 @@ def read(
         named("format", FORMATS, format)
     if words is not None and not words.is_file():
         raise ValueError(f"{words}: there is no such file; give the words.txt of the lattices")
-    files = [(file, kind) for path in paths for file, kind in _files(path, format)]
-    return _once(_utterances(files, Options(words, max_arcs, frame_shift)))
+    found = [(file, kind) for path in paths for file, kind in files(path, format)]
+    return _once(_utterances(found, Options(words, max_arcs, frame_shift)))
 
 
 def recognise(path: Path) -> str | None:
@@ -105,7 +105,7 @@ def recognise(path: Path) -> str | None:
     return next(found, None) or next((kind for kind, each in FORMATS.items() if each.names.fullmatch(name)), None)
 
 
-def _files(path: Path, format: str) -> Iterator[tuple[Path, str]]:
+def files(path: Path, format: str = "auto") -> Iterator[tuple[Path, str]]:
     """What is to be read for a path, with the format of each."""
     if not path.exists():
         raise ValueError(f"{path}: there is no such file or folder; give lattices or n-best lists")
@@ -153,4 +153,4 @@ def _once(utterances: Iterator[tuple[Path, Utterance]]) -> Iterator[Utterance]:
         yield each
 
 
-__all__ = ["FORMATS", "Broken", "Format", "Lattice", "NBest", "Options", "Utterance", "read", "recognise"]
+__all__ = ["FORMATS", "Broken", "Format", "Lattice", "NBest", "Options", "Utterance", "files", "read", "recognise"]

@@ -4,6 +4,7 @@ Inside, everything is uniform: natural logs, larger is better, nodes numbered so
 node 0 the start and the last node the end, every node on some path between them. Readers convert and `assemble` checks.
 """
 
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -137,7 +138,7 @@ def assemble(
     kept = np.flatnonzero(alive[source] & alive[target]) if len(source) else np.zeros(0, np.int64)
     if len(kept) < len(source):
         said.append(f"{len(source) - len(kept)} arcs on no path from start to end were left out")
-    place = _order(source[kept], target[kept], alive, times, start, end)
+    place = _order(source[kept], target[kept], alive, times, start)
     source, target = place[source], place[target]
     order = kept[np.lexsort((kept, target[kept], source[kept]))]
     repeated = _repeated(order, source, target, words, columns, extra)
@@ -189,16 +190,9 @@ def _reached(sources: Ids, targets: Ids, nodes: int, first: int) -> npt.NDArray[
 
 
 def _order(
-    sources: Ids,
-    targets: Ids,
-    alive: npt.NDArray[np.bool_],
-    times: Sequence[float] | Floats | None,
-    start: int,
-    end: int,
+    sources: Ids, targets: Ids, alive: npt.NDArray[np.bool_], times: Sequence[float] | Floats | None, start: int
 ) -> Ids:
     """Each live node's place in an order that all arcs follow: by time where there is one, else as they come."""
-    import heapq
-
     nodes = len(alive)
     order = np.argsort(sources, kind="stable")
     bounds = np.searchsorted(sources[order], np.arange(nodes + 1)).tolist()

@@ -32,13 +32,6 @@ class Oracle:
     arcs: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class OracleHypothesis:
-    errors: Errors
-    words: tuple[str, ...]
-    index: int  # in the list, from 0
-
-
 def oracle(lattice: Lattice, reference: Sequence[str]) -> Oracle:
     """The path with the fewest errors: least costs of each node with 0, 1, 2, ... words of the reference behind it."""
     if lattice.nodes * (len(reference) + 1) > MOST:
@@ -55,13 +48,9 @@ def oracle(lattice: Lattice, reference: Sequence[str]) -> Oracle:
     return Oracle(count(reference, words), words, arcs)
 
 
-def oracle_nbest(nbest: NBest, reference: Sequence[str]) -> OracleHypothesis:
-    """The hypothesis with the fewest errors, the first of several."""
-    if not nbest.hypotheses:
-        raise ValueError(f"utterance {nbest.utterance}: the list has no hypotheses; leave the utterance out")
-    errors = [count(reference, hypothesis.words) for hypothesis in nbest.hypotheses]
-    index = min(range(len(errors)), key=lambda number: errors[number].total)
-    return OracleHypothesis(errors[index], nbest.hypotheses[index].words, index)
+def oracle_nbest(nbest: NBest, reference: Sequence[str]) -> Errors:
+    """Those of the hypothesis with the fewest errors, the first of several."""
+    return min((count(reference, each.words) for each in nbest.hypotheses), key=lambda errors: errors.total)
 
 
 def _least(lattice: Lattice, wanted: Whole, said: Whole) -> Whole:

@@ -111,9 +111,9 @@ def _unwind(trace: tuple) -> tuple[int, ...]:
     return tuple(reversed(arcs))
 
 
-def prune(lattice: Lattice, beam: float, totals: Floats | None = None) -> Lattice:
+def prune(lattice: Lattice, beam: float) -> Lattice:
     """The arcs on a path at most `beam` worse than the best."""
-    totals = lattice.total() if totals is None else totals
+    totals = lattice.total()
     ahead, behind = forward(lattice, totals), backward(lattice, totals)
     through = ahead[lattice.sources] + totals + behind[lattice.targets]
     return subset(lattice, np.flatnonzero(through >= ahead[-1] - beam - 1e-9 * abs(ahead[-1])))

@@ -36,7 +36,6 @@ class Spoken(NamedTuple):
     start: float  # seconds
     duration: float
     word: str
-    confidence: float | None = None
 
 
 def read(
@@ -92,12 +91,7 @@ def write_trn(path: Path, transcripts: Mapping[str, Iterable[str]]) -> None:
 
 def write_ctm(path: Path, rows: Iterable[Spoken]) -> None:
     """Words with their times, in the order given; the channel is 1."""
-    _write(path, map(_ctm_line, rows))
-
-
-def _ctm_line(row: Spoken) -> str:
-    confidence = "" if row.confidence is None else f" {row.confidence:.3f}"
-    return f"{row.utterance} 1 {row.start:.2f} {row.duration:.2f} {row.word}{confidence}"
+    _write(path, (f"{row.utterance} 1 {row.start:.2f} {row.duration:.2f} {row.word}" for row in rows))
 
 
 def _write(path: Path, rows: Iterable[str]) -> None:

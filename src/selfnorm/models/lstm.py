@@ -45,9 +45,7 @@ class LSTM(Model):
         for name, parameter in self.lstm.named_parameters():
             if name.startswith("bias"):
                 nn.init.zeros_(parameter)
-        if (
-            not self.embedding.tied
-        ):  # small vectors drown in the noise that all positions share: the layers may die of it
+        if not self.embedding.tied:  # small vectors drown in the noise that all positions share: docs/log.md
             nn.init.normal_(self.embedding.weight)
 
     def advance(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:

@@ -1,6 +1,5 @@
 """An ARPA file -> an index: keys from the ranks of histories, order by order."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,19 +11,17 @@ from selfnorm.ngrams.columns import BadRow, shown
 from selfnorm.ngrams.index import NOTHING_FOLLOWS, Ids, Index, Level, Logs, sort
 from selfnorm.vocabulary import Vocabulary
 
-Progress = Callable[[int, int], None]
-
 NO_LOGS = np.zeros(0, np.float32)
 NO_KEYS, NO_BUCKETS = np.zeros(0, np.int64), np.zeros(0, np.uint32)
 
 
-def build(path: Path, progress: Progress | None = None) -> Index:
+def build(path: Path) -> Index:
     """Read an ARPA file; the history of every n-gram must be one."""
     with open_arpa(path) as arpa:
         levels: list[Level] = []
         for order in range(1, arpa.order + 1):
             try:
-                keys, log_probs, backoffs = _read(arpa, order, levels, progress)
+                keys, log_probs, backoffs = _read(arpa, order, levels)
                 level = table(keys, log_probs, backoffs) if levels else _unigrams(arpa.start, log_probs, backoffs)
             except BadRow as error:
                 raise arpa.error(order, error) from None
@@ -35,17 +32,13 @@ def build(path: Path, progress: Progress | None = None) -> Index:
     return Index(Vocabulary([word.decode() for word in arpa.words[:-1]]), tuple(levels))
 
 
-def _read(arpa: Arpa, order: int, levels: list[Level], progress: Progress | None) -> tuple[Ids, Logs, Logs]:
+def _read(arpa: Arpa, order: int, levels: list[Level]) -> tuple[Ids, Logs, Logs]:
     """The n-grams of one order, as the file has them."""
-    done = sum(arpa.counts[: order - 1])
     keys, log_probs, backoffs = [NO_KEYS], [NO_LOGS], [NO_LOGS]
     for rows in arpa.rows(order):
         keys.append(_keys(rows, levels, arpa.words) if levels else NO_KEYS)
         log_probs.append(rows.log_probs)
         backoffs.append(rows.backoffs)
-        done += len(rows.log_probs)
-        if progress:
-            progress(done, sum(arpa.counts))
     return np.concatenate(keys), np.concatenate(log_probs), np.concatenate(backoffs)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from selfnorm.files import Hook, WriteError, atomic, sha256, silent
-from selfnorm.ngrams.build import Progress, build
+from selfnorm.ngrams.build import build
 from selfnorm.ngrams.index import Index, Level, buckets_for
 from selfnorm.vocabulary import Vocabulary
 
@@ -52,7 +52,7 @@ class About:
 KINDS = {name: getattr(kind, "__origin__", kind) for name, kind in About.__annotations__.items()}
 
 
-def load(path: Path, progress: Progress | None = None) -> Index:
+def load(path: Path) -> Index:
     """The index of an ARPA file: the one beside it when it is whole and of this very file, else made and kept there."""
     status = path.stat()
     beside = index_path(path)
@@ -61,7 +61,7 @@ def load(path: Path, progress: Progress | None = None) -> Index:
             return index
     except (ValueError, OSError):
         pass  # damaged: made anew below
-    index = build(path, progress)
+    index = build(path)
     with suppress(WriteError):  # a folder that cannot be written, a full disk: the index stays in memory
         save(beside, index, path, status)
     return index

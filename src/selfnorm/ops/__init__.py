@@ -15,7 +15,7 @@ from torch import Tensor
 
 from selfnorm.ops import halves, plain
 from selfnorm.ops.attention import LONGEST, SIZES, short_attention
-from selfnorm.ops.plain import MOST, Drawn, Function, Table, dot, product, softplus, wide
+from selfnorm.ops.plain import MOST, Drawn, Function, Table, dot, product, softplus
 from selfnorm.ops.rows import NOWHERE, Piece, expect, fresh_half, keep_half, take
 from selfnorm.ops.updates import ADAGRAD, ADAM, SGD, FusedRows, PlainRows, Rule, Scalars, catch_up, sort, stretches
 
@@ -29,7 +29,6 @@ __all__ = [
     "MOST",
     "NOWHERE",
     "SGD",
-    "Drawn",
     "Piece",
     "Rule",
     "Scalars",
@@ -53,7 +52,6 @@ __all__ = [
     "systematic",
     "take",
     "touched_rows",
-    "wide",
 ]
 
 

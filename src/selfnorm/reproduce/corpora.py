@@ -116,7 +116,7 @@ class Prepared:
         with locked(self.folder):
             if not self.ngram.exists():
                 self.corpus.check()
-                vocabulary, text = Data.open(self.folder, verify=False).vocabulary, Numbered(self.corpus.train)
+                vocabulary, text = self.data().vocabulary, Numbered(self.corpus.train)
                 threads = min(MOST, cores())
                 estimate_arpa(text, self.ngram, 4, self.corpus.prune, vocabulary, threads=threads)
                 cache.load(self.ngram)

@@ -1,14 +1,13 @@
 """What is measured of a trained model: its speed, its perplexities, and what it leaves wrong."""
 
-import json
 import statistics
 import time
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from selfnorm.corpus import batches as cut
-from selfnorm.corpus.ahead import ahead
+from selfnorm.corpus.ahead import Ahead
 from selfnorm.corpus.store import TokenStore
 from selfnorm.evaluation import evaluate, evaluate_mixture, evaluate_ngram, summarize
 from selfnorm.recipe import Recipe
@@ -16,7 +15,7 @@ from selfnorm.reproduce.corpora import Prepared, Sentences
 from selfnorm.scorers import Neural
 from selfnorm.scorers.interpolated import fit
 from selfnorm.scorers.text import measure
-from selfnorm.training.log import LOG
+from selfnorm.training.log import LOG, trained
 from selfnorm.training.parts import build
 from selfnorm.training.steps import SEEN
 from selfnorm.training.trainer import Trainer
@@ -32,11 +31,9 @@ Found = dict[str, Any]
 
 
 def logged(run: Path) -> Found:
-    """Words and time of the steps themselves, from the log, without evaluations."""
-    lines = [json.loads(line) for line in (run / LOG).read_text().splitlines()]
-    lines = [{"step": 0, "words": 0}, *(line for line in lines if "words_per_second" in line)]
-    seconds = [(after["words"] - before["words"]) / after["words_per_second"] for before, after in pairwise(lines)]
-    return {"words_seen": lines[-1]["words"], "training_seconds": sum(seconds)}
+    """Words and time of the steps themselves."""
+    words, seconds = trained(run / LOG)
+    return {"words_seen": words, "training_seconds": seconds}
 
 
 def speed(recipe: Recipe, where: Path, positions: int, repeats: int) -> Found:
@@ -49,7 +46,7 @@ def speed(recipe: Recipe, where: Path, positions: int, repeats: int) -> Found:
 
 def _own_batches(trainer: Trainer, steps: int) -> Found:
     """Seconds of a step as in training: with batches of all lengths, made meanwhile. The median of equal runs."""
-    with ahead(trainer.parts.batches, 0, trainer.parts.device) as batches:
+    with Ahead(trainer.parts.batches, 0, trainer.parts.device) as batches:
         for batch in {batch.lengths: batch for batch in islice(batches, steps)}.values():
             for _ in range(WARM):
                 trainer.update(batch)
@@ -57,7 +54,7 @@ def _own_batches(trainer: Trainer, steps: int) -> Found:
     seconds = []
     for _ in range(TIMED):
         words, begin = 0, time.perf_counter()
-        with ahead(trainer.parts.batches, 0, trainer.parts.device) as batches:
+        with Ahead(trainer.parts.batches, 0, trainer.parts.device) as batches:
             for batch in islice(batches, steps):
                 norm, _ = trainer.update(batch)
                 trainer.step += 1
@@ -93,7 +90,7 @@ def perplexities(run: Path, prepared: Prepared) -> Found:
     stores: dict[str, TokenStore] = {}
     for part, store in (("valid", data.valid), ("test", data.test)):
         assert store is not None
-        stores[part] = store.first(prepared.evaluation_words) if prepared.evaluation_words else store
+        stores[part] = store.first(prepared.evaluation_words)
         said[part] = prepared.sentences(part, len(stores[part]))
         words[part] = measure(scorer.model, stores[part], histories=scorer.histories)
     result = summarize(words["test"], stores["test"], unknown)
@@ -119,8 +116,8 @@ def counted(prepared: Prepared) -> Found:
     """Of the 4-gram alone, on the same texts."""
     ngram, data = prepared.counts, prepared.data()
     assert data.test is not None
-    store = data.test.first(prepared.evaluation_words) if prepared.evaluation_words else data.test
-    result, _ = evaluate_ngram(ngram, prepared.sentences("test", len(store)))
+    store = data.test.first(prepared.evaluation_words)
+    result = evaluate_ngram(ngram, prepared.sentences("test", len(store)))
     found: Found = {"perplexity": result.perplexity, "test_words": result.words, "oov_rate": result.oov_rate}
-    further = {name: evaluate_ngram(ngram, each)[0].perplexity for name, each in prepared.further().items()}
+    further = {name: evaluate_ngram(ngram, each).perplexity for name, each in prepared.further().items()}
     return found | ({"texts": {name: {"perplexity": each} for name, each in further.items()}} if further else {})

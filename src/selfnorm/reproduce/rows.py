@@ -4,7 +4,7 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +83,6 @@ def _flat(fields: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, An
         if isinstance(value, Mapping):
             yield from _flat(value, f"{within}{name}.")
         elif isinstance(value, list):
-            yield from _flat(dict(_numbered(value)), f"{within}{name}.")
+            yield from _flat({str(number): each for number, each in enumerate(value)}, f"{within}{name}.")
         else:
             yield f"{within}{name}", value
-
-
-def _numbered(values: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    return ((str(number), value) for number, value in enumerate(values))

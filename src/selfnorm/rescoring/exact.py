@@ -17,19 +17,21 @@ History = tuple[str, ...]
 class Teller:
     """What each scorer says of a word after a history, asked once."""
 
-    def __init__(self, scorers: Mapping[str, Neural | NGram]) -> None:
-        self.scorers = scorers
+    def __init__(self, scorers: Mapping[str, Neural | NGram], lattice: Lattice, keep: bool) -> None:
+        self.scorers, self.lattice, self.keep = scorers, lattice, keep
         self.states: dict[History, dict[str, Any]] = {(): {name: each.start() for name, each in scorers.items()}}
         self.scores: dict[History, dict[str, float]] = {}
 
-    def told(self, history: History, silent: bool) -> dict[str, Told]:
-        """Of a history's last word, or of nothing."""
-        if silent:
+    def told(self, history: History, arc: int) -> dict[str, Told]:
+        """Of a history's last word, which the arc says, unless it says nothing."""
+        if self.lattice.words[arc] == SILENT:
             return {name: Told(np.zeros(1), np.zeros(1, bool)) for name in self.scorers}
-        return {
+        found = {
             name: Told(np.array([score]), np.array([history[-1] not in self.scorers[name].vocabulary]))
             for name, score in self.score(history).items()
         }
+        lm = self.lattice.lm[arc : arc + 1]
+        return {name: kept(each, lm) for name, each in found.items()} if self.keep else found
 
     def score(self, history: History) -> dict[str, float]:
         if history not in self.scores:
@@ -49,7 +51,7 @@ def exact(
 ) -> tuple[float, Rescored]:
     """The best score of any path, and that path as a lattice of its own."""
     lattice = ended(lattice)
-    teller = Teller(scorers)
+    teller = Teller(scorers, lattice, keep)
     scale, penalty = setting.scale(lattice), setting.penalty(lattice)
     steady = lattice.steady + penalty * lattice.is_word
     # at each node: history -> score, the arc it came by, the history before it
@@ -62,9 +64,7 @@ def exact(
         lm = np.array([lattice.lm[arc]])
         for history, (score, _, _) in reached[source].items():
             after = history if word == SILENT else (*history, word)
-            told = teller.told(after, word == SILENT)
-            if keep:
-                told = {name: kept(each, lm) for name, each in told.items()}
+            told = teller.told(after, arc)
             total = score + steady[arc] + scale * float(setting.lm(lm, told, np.array([word != SILENT]))[0])
             if after not in reached[target] or total > reached[target][after][0]:
                 count += after not in reached[target]
@@ -79,11 +79,8 @@ def exact(
     final, node = score, lattice.nodes - 1
     while node:
         _, arc, before = reached[node][history]
-        told = teller.told(history, lattice.words[arc] == SILENT)
-        if keep:
-            told = {name: kept(each, lattice.lm[arc : arc + 1]) for name, each in told.items()}
         arcs.insert(0, arc)
-        told_of.insert(0, told)
+        told_of.insert(0, teller.told(history, arc))
         history, node = before, int(lattice.sources[arc])
     path = np.array(arcs, np.int64)
     joined = {name: Told(*map(np.concatenate, zip(*(told[name] for told in told_of)))) for name in scorers}

@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from selfnorm import lattices as formats
 from selfnorm.lattices.broken import Broken
 from selfnorm.lattices.lattice import Lattice
 from selfnorm.lattices.nbest import NBest
@@ -69,26 +68,6 @@ class Plan:
     note: str
     kaldi: dict[str, str]  # the first utterance of Kaldi's text, and of its binary archives
     rows: list[Row]  # of all that can be read
-
-
-def files_of(paths: Sequence[Path]) -> list[Path]:
-    """The files that `lattices.read` would read for these paths, in its order."""
-    found: list[Path] = []
-    for path in paths:
-        inside = [path]
-        if path.is_dir() and formats.recognise(path) is None:
-            inside = [each for each in sorted(path.iterdir()) if each.is_file() and each.name[0] != "." and _ours(each)]
-        if not inside or not path.exists():
-            formats.read([path])  # which says what is wrong
-        found += inside
-    return found
-
-
-def _ours(path: Path) -> bool:
-    try:
-        return formats.recognise(path) is not None
-    except ValueError:  # reported when it is read
-        return True
 
 
 def chunks(files: Sequence[Path]) -> list[range]:

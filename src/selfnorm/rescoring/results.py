@@ -22,7 +22,7 @@ from selfnorm.vocabulary import END
 Words = tuple[str, ...]
 
 LISTS, KALDI, LATTICES = "nbest.jsonl.gz", "lat.1.gz", "lattices"  # the last is a folder
-TIMES = "hypotheses.ctm"
+TEXT, TRN, TIMES = "hypotheses.txt", "hypotheses.trn", "hypotheses.ctm"  # the best words
 SLF = ".slf.gz"
 LONGEST = 180  # bytes of a file's name: file systems take 255, with what is added while it is written
 
@@ -106,10 +106,10 @@ def renewed(given: NBest, rescored: Rescored, setting: Setting) -> NBest:
 
 
 def write_words(folder: Path, results: Sequence[Result]) -> None:
-    """hypotheses.txt (Kaldi), hypotheses.trn (NIST) and, where there are times, hypotheses.ctm."""
+    """As Kaldi and as NIST write them and, where there are times, with these."""
     words = {result.utterance: result.words for result in results}
-    write_text(folder / "hypotheses.txt", words)
-    write_trn(folder / "hypotheses.trn", words)
+    write_text(folder / TEXT, words)
+    write_trn(folder / TRN, words)
     timed = [row for result in results for row in result.spoken or ()]
     if timed:
         write_ctm(folder / TIMES, timed)

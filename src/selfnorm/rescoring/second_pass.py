@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -132,7 +133,7 @@ def second_pass(
             for pair in shares.of(pairs_of(items, rescorer, speaker)):
                 pairs.append(pair)
                 progress(len(pairs))
-            lists = Lists.of(*with_references([each for _, each in pairs], references), rescorer.setting)
+            lists = _lists([each for _, each in pairs], references, rescorer.setting)
             setting, settings, fold = cross_validate(lists, folds)
             for (given, rescored), n in zip(pairs, fold):
                 settle(given, rescored, settings[n])
@@ -148,7 +149,7 @@ def second_pass(
 
 def tuned(rescorer: Rescorer, items: Iterable[Given], references: References) -> Setting:
     """The setting with the fewest expected errors on development data."""
-    return tune(Lists.of(*with_references(list(rescorer.rescore(items)), references), rescorer.setting))
+    return tune(_lists(list(rescorer.rescore(items)), references, rescorer.setting))
 
 
 def save_scales(path: Path, outcome: Outcome, written: Sequence[str] = ()) -> None:
@@ -196,17 +197,14 @@ def pairs_of(
 
 
 def _writer(output: Output | None, written: set[str]) -> Any:
-    from contextlib import nullcontext
-
     if output is None:
         return nullcontext(lambda given, rescored, setting, settled: None)
     return writing(output.folder, output.lattices, output.nbest, output.words, written)
 
 
-def with_references(
-    rescored: Sequence[Rescored], references: References | None
-) -> tuple[Sequence[Rescored], References]:
-    return rescored, check_references([each.lattice.utterance for each in rescored], references)
+def _lists(rescored: Sequence[Rescored], references: References | None, setting: Setting) -> Lists:
+    known = check_references([each.lattice.utterance for each in rescored], references)
+    return Lists.of(rescored, known, setting)
 
 
 def check_references(utterances: Sequence[str], references: References | None) -> References:

@@ -14,12 +14,13 @@ from typing import Any
 
 from selfnorm.corpus.sharing import LAST, Board, Over, Tell, numbered
 from selfnorm.corpus.staging import SCRATCH
+from selfnorm.lattices import files
 from selfnorm.rescoring import Rescorer
 from selfnorm.rescoring.earlier import SCALES, Earlier
 from selfnorm.rescoring.kept import load_lists, load_rescored, save_lists, save_rescored
 from selfnorm.rescoring.parts import RESULTS, join, load_results, pack_lattices, publish, save_results
-from selfnorm.rescoring.plan import Plan, Read, Reader, Row, chunks, files_of, planned
-from selfnorm.rescoring.results import Result, decide, writing
+from selfnorm.rescoring.plan import Plan, Read, Reader, Row, chunks, planned
+from selfnorm.rescoring.results import TEXT, TRN, Result, decide, writing
 from selfnorm.rescoring.second_pass import (
     NOTHING,
     Given,
@@ -74,7 +75,8 @@ def shared_pass(
     board.begin(given)
     try:
         if not board.over:
-            _Pass(board, rescorer, output, ways, progress).run(files_of(paths), read, check)
+            every = [file for path in paths for file, _ in files(path)]
+            _Pass(board, rescorer, output, ways, progress).run(every, read, check)
     except Over:
         pass
     about = board.read(LAST, ABOUT)
@@ -229,7 +231,7 @@ class _Pass:
             "unknown": shares.unknown,
             "tally": {"failed": len(broken), "arcs": plan.arcs, "notes": plan.notes, "note": plan.note},
             "broken": broken,
-            "written": ["hypotheses.txt", "hypotheses.trn", SCALES],
+            "written": [TEXT, TRN, SCALES],
         }
 
 

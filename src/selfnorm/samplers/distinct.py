@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from selfnorm.noise import Noise
 from selfnorm.samplers.sample import Sample
 from selfnorm.samplers.shared import Shared
 
@@ -15,16 +14,15 @@ class Distinct(Shared):
     probability: sums of f / E are unbiased. For a drawn id that K-th is the (K+1)-th of all, for any other the K-th.
     """
 
-    def __init__(self, noise: Noise, k: int = 8000, groups: int = 1) -> None:
-        super().__init__(noise, k, groups, distinct=True)
+    distinct = True
 
     def draw(
         self, targets: Tensor, generator: torch.Generator | None = None, bounds: tuple[int, ...] | None = None
     ) -> Sample:
         bounds = self.checked(targets, bounds)
-        every = self.every(targets)
         if self.k == self.noise.size:
             return self.once(targets, bounds)
+        every = self.every(targets)
         time = torch.empty(every.shape, dtype=torch.float64, device=targets.device)
         time = time.exponential_(generator=generator) / self.noise.prob(every[:1])
         first, ids = time.topk(self.k + 1, largest=False)

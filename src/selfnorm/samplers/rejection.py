@@ -21,8 +21,10 @@ class Rejection(Shared):
     under half a per cent at K >= 50, C >= 1000. `distinct` and `systematic` have no such bias.
     """
 
+    distinct = True
+
     def __init__(self, noise: Noise, k: int = 8000, groups: int = 1) -> None:
-        super().__init__(noise, k, groups, distinct=True)
+        super().__init__(noise, k, groups)
         self.overdraw = 0 if k == noise.size else self._overdraw()
         self.waits = self.overdraw == LONGEST
 

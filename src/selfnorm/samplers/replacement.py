@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from selfnorm.noise import Noise
 from selfnorm.samplers.sample import Sample
 from selfnorm.samplers.shared import Shared
 
@@ -11,16 +10,9 @@ from selfnorm.samplers.shared import Shared
 class Replacement(Shared):
     """E_c = K D(c)"""
 
-    def __init__(self, noise: Noise, k: int = 8000, groups: int = 1) -> None:
-        super().__init__(noise, k, groups)
-
     def draw(
         self, targets: Tensor, generator: torch.Generator | None = None, bounds: tuple[int, ...] | None = None
     ) -> Sample:
         ids = self.noise.inverse(self.uniform(targets, generator, self.k))
-        return self.sample(ids, targets, bounds)
-
-    def sample(self, ids: Tensor, targets: Tensor, bounds: tuple[int, ...] | None = None) -> Sample:
-        return Sample(
-            ids, self.k * self.noise.prob(ids), self.k * self.noise.prob(targets), self.checked(targets, bounds)
-        )
+        expected, expected_target = self.k * self.noise.prob(ids), self.k * self.noise.prob(targets)
+        return Sample(ids, expected, expected_target, self.checked(targets, bounds))

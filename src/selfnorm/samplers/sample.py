@@ -17,9 +17,7 @@ class Sample:
     ids: Tensor  # [G, K] one row per group; [N, K] one row per position
     expected: Tensor  # like ids: E_c, the expected count of each id among the K draws
     expected_target: Tensor  # [N]  E of each target
-    bounds: tuple[int, ...] | None = (
-        None  # group g holds positions bounds[g] to bounds[g + 1]; None: one row per position
-    )
+    bounds: tuple[int, ...] | None = None  # group g: positions bounds[g] to bounds[g + 1]; None: one row per position
     low: Tensor | None = None  # [G, K / 2]
     left: Tensor | None = None  # [N]  noise left when the target is taken out: E at a position is expected / left
     rising: bool = False  # each row of ids rises, and holds none twice

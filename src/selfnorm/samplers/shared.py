@@ -3,6 +3,7 @@
 from functools import partial
 from itertools import pairwise
 from operator import index
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -32,12 +33,13 @@ def _whole(name: str, number: int) -> int:
 class Shared:
     waits: bool = False  # whether a draw waits for the host
     sharing: str = "batch"  # who shares a draw: the positions of a group, or "position": nobody
+    distinct: ClassVar[bool] = False  # whether no id is drawn twice
 
-    def __init__(self, noise: Noise, k: int, groups: int, *, distinct: bool = False) -> None:
+    def __init__(self, noise: Noise, k: int = 8000, groups: int = 1) -> None:
         k, groups = _whole("k", k), _whole("groups", groups)
         if k < 1 or groups < 1:
             raise ValueError(f"a sampler needs k >= 1 and groups >= 1, not k = {k} and groups = {groups}")
-        if distinct and k > noise.size:
+        if self.distinct and k > noise.size:
             raise ValueError(
                 f"{k} distinct ids cannot be drawn from {noise.size} words; "
                 f"choose k <= {noise.size}, or sampler 'replacement'"

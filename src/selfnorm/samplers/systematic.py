@@ -18,8 +18,10 @@ class Systematic(Shared):
     The `sure` ids of the head (pi = 1) are in every sample; the others are found by the noise's own inverse.
     """
 
+    distinct = True
+
     def __init__(self, noise: Noise, k: int = 8000, groups: int = 1) -> None:
-        super().__init__(noise, k, groups, distinct=True)
+        super().__init__(noise, k, groups)
         self.sure = self._solve()
         self.before = self._before(self.sure)
         self.rising = isinstance(noise, LogUniform | Uniform)  # an id is its own rank

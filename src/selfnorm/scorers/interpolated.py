@@ -63,12 +63,6 @@ class Interpolated:
         self.scorers = list(scorers)
         self.weights = list(weights)
 
-    @classmethod
-    def tuned(cls, scorers: Sequence[Sentencewise], sentences: Sequence[Sequence[str]]) -> "Interpolated":
-        """With the weights that fit development text best."""
-        texts = [np.array([each for words in sentences for each in scorer.score(words)]) for scorer in scorers]
-        return cls(scorers, fit(texts))
-
     def start(self) -> tuple[Any, ...]:
         return tuple(scorer.start() for scorer in self.scorers)
 

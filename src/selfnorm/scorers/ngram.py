@@ -16,9 +16,7 @@ import torch
 from torch import Tensor
 
 from selfnorm.ngrams import cache, query
-from selfnorm.ngrams.build import Progress
 from selfnorm.ngrams.columns import LN10
-from selfnorm.ngrams.index import Index
 from selfnorm.registry import named
 from selfnorm.vocabulary import END
 
@@ -37,11 +35,6 @@ class Scored:
     @property
     def oov(self) -> int:
         return int((~self.known).sum())
-
-    @property
-    def sentences(self) -> Floats:
-        """The score of each sentence."""
-        return np.add.reduceat(self.scores, self.starts[:-1]) if len(self.starts) > 1 else np.zeros(0)
 
 
 class Known(Protocol):
@@ -67,9 +60,9 @@ class NGram:
         self.vocabulary = backend.vocabulary
 
     @classmethod
-    def load(cls, path: str | Path, backend: str = "numpy", progress: Progress | None = None) -> "NGram":
+    def load(cls, path: str | Path, backend: str = "numpy") -> "NGram":
         """Load an ARPA file, plain or packed; "numpy" keeps its index beside it."""
-        return cls(named("n-gram back end", BACKENDS, backend)(Path(path), progress))
+        return cls(named("n-gram back end", BACKENDS, backend)(Path(path)))
 
     def start(self) -> Any:
         """The state of a sentence before its first word."""
@@ -105,14 +98,10 @@ class NGram:
 class Tables:
     """Our own back end."""
 
-    def __init__(self, index: Index) -> None:
-        self.index = index
-        self.order = index.order
-        self.vocabulary = index.vocabulary
-
-    @classmethod
-    def load(cls, path: Path, progress: Progress | None) -> "Tables":
-        return cls(cache.load(path, progress))
+    def __init__(self, path: Path) -> None:
+        self.index = cache.load(path)
+        self.order = self.index.order
+        self.vocabulary = self.index.vocabulary
 
     def start(self) -> query.State:
         return query.start(self.index)
@@ -128,23 +117,17 @@ class Tables:
 class KenLM:
     """The kenlm package, which reads the ARPA file (or its own binary) by itself."""
 
-    def __init__(self, model: Any) -> None:
-        import kenlm
-
-        self.vocabulary = model
-        self.order = model.order
-        self._state = kenlm.State
-
-    @classmethod
-    def load(cls, path: Path, progress: Progress | None) -> "KenLM":
+    def __init__(self, path: Path) -> None:
         try:
             import kenlm
         except ImportError:
             raise ValueError("the back end 'kenlm' is not installed; say: pip install 'selfnorm[kenlm]'") from None
         try:
-            return cls(kenlm.Model(str(path)))
+            self.vocabulary = kenlm.Model(str(path))
         except (OSError, RuntimeError) as error:
             raise ValueError(f"{path}: kenlm cannot read it ({error}); take the back end 'numpy'") from None
+        self.order = self.vocabulary.order
+        self._state = kenlm.State
 
     def start(self) -> Any:
         state = self._state()
@@ -164,4 +147,4 @@ class KenLM:
         return found[:, 0] * LN10, found[:, 2] == 0
 
 
-BACKENDS: dict[str, Callable[[Path, Progress | None], Backend]] = {"numpy": Tables.load, "kenlm": KenLM.load}
+BACKENDS: dict[str, Callable[[Path], Backend]] = {"numpy": Tables, "kenlm": KenLM}

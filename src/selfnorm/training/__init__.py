@@ -9,7 +9,7 @@ import numpy as np
 
 from selfnorm import __version__
 from selfnorm import run as runs
-from selfnorm.corpus.ahead import ahead
+from selfnorm.corpus.ahead import Ahead
 from selfnorm.corpus.store import TokenStore
 from selfnorm.distributed.world import World
 from selfnorm.evaluation import Evaluation
@@ -124,13 +124,11 @@ def _loop(trainer: Trainer, watcher: Watcher, check: Check) -> float:
     A checkpoint comes last of what is due at a step: a run killed before it does all of that again, to the same end.
     """
     parts, settings, speeds = trainer.parts, trainer.parts.settings, [0.0]
-    valid = parts.data.valid
-    if valid is not None and settings.evaluation_words:
-        valid = valid.first(settings.evaluation_words)
+    valid = None if parts.data.valid is None else parts.data.valid.first(settings.evaluation_words)
     watcher.begin(trainer.step, parts.total)
     with (
         Log(trainer.run, trainer.step, settings.tensorboard) if parts.world.first else NoLog() as log,
-        ahead(parts.batches, trainer.step, parts.device) as batches,
+        Ahead(parts.batches, trainer.step, parts.device) as batches,
     ):
 
         def heard(metrics: Metrics) -> None:

@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from selfnorm import run as runs
 from selfnorm.files import atomic, finite, naming
 
 LOG = "metrics.jsonl"
@@ -54,15 +53,34 @@ class NoLog(Log):
     def __exit__(self, *_: object) -> None: ...
 
 
-def cut(path: Path, step: int, pending: bool) -> None:
-    """Back to a checkpoint: no line of a later step, and no evaluation of this one if it is still to come."""
-    runs.cut_log(path, step)
-    if pending and path.exists():
-        lines = path.read_bytes().splitlines(keepends=True)
-        kept = [line for line in lines if not ("evaluation" in (read := json.loads(line)) and read["step"] == step)]
-        if len(kept) < len(lines):
-            with atomic(path) as file:
-                file.writelines(kept)
+def cut(path: Path, step: int, pending: bool = False) -> None:
+    """Back to a checkpoint: no line of a later step or half a line, and no evaluation of this step if it is to come."""
+    if not path.exists():
+        return
+    before = path.read_bytes()
+    kept = b"".join(line + b"\n" for line in before.splitlines() if _stays(line, step, pending))
+    if kept != before:
+        with atomic(path) as file:
+            file.write(kept)
+
+
+def _stays(line: bytes, step: int, pending: bool) -> bool:
+    try:
+        read = json.loads(line)
+        here = float(read["step"])
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return False
+    return here <= step and not (pending and here == step and "evaluation" in read)
+
+
+def trained(path: Path) -> tuple[int, float]:
+    """Words and seconds of the steps themselves, without evaluations; also of a run that ended long ago."""
+    words, seconds = 0, 0.0
+    for line in map(json.loads, path.read_text().splitlines()):
+        if "words_per_second" in line:
+            seconds += (line["words"] - words) / line["words_per_second"]
+            words = line["words"]
+    return words, seconds
 
 
 def _board(run: Path, step: int) -> Any:

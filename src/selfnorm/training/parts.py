@@ -96,7 +96,7 @@ def build(recipe: Recipe, where: Path, world: World | None = None) -> Parts:
         raise ValueError(f"{where / recipe.data}: the training text holds no sentence; prepare another text")
     criterion_name = recipe.criterion.name or "mode3"
     criterion = construct("criterion", CRITERIA, criterion_name, recipe.criterion.options)
-    sampler = build_sampler(recipe.sampler, criterion_name, vocabulary) if criterion.sampled else None
+    sampler = build_sampler(recipe.sampler, criterion, vocabulary) if criterion.sampled else None
     if sampler is not None:
         check_pair(criterion, sampler)
     name, options = _model_options(recipe.model)
@@ -142,13 +142,12 @@ def build(recipe: Recipe, where: Path, world: World | None = None) -> Parts:
     )
 
 
-def build_sampler(table: Table, criterion: str, vocabulary: Vocabulary) -> Sampler:
+def build_sampler(table: Table, criterion: Criterion, vocabulary: Vocabulary) -> Sampler:
     """The sampler of a recipe; its `noise` is a name, or a table with a name and options."""
     options = dict(table.options)
     given = options.pop("noise", "log_uniform")
     noise = build_noise(dict(given) if isinstance(given, Mapping) else {"name": given}, vocabulary)
-    name = table.name or ("excluding" if criterion == "mode2" else "systematic")
-    return construct("sampler", SAMPLERS, name, {**options, "noise": noise})
+    return construct("sampler", SAMPLERS, table.name or criterion.sampler, {**options, "noise": noise})
 
 
 def build_noise(options: dict[str, Any], vocabulary: Vocabulary) -> Noise:

@@ -9,7 +9,7 @@ import torch
 from selfnorm.ops import IMPLS, MOST
 from selfnorm.registry import named
 
-PRECISIONS = ("auto", "float32", "bfloat16")
+PRECISIONS = dict.fromkeys(("auto", "float32", "bfloat16"))
 ABOVE_ZERO = (
     "epochs",
     "steps",
@@ -55,8 +55,7 @@ class Settings:
                 raise ValueError(f"training.{name} = {value}: it must be above 0")
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"training.seed = {self.seed}: it must be a whole number from 0 to 2^63 - 1")
-        if self.precision not in PRECISIONS:
-            raise ValueError(f"there is no precision {self.precision!r}; choose one of: {', '.join(PRECISIONS)}")
+        named("precision", PRECISIONS, self.precision)
         named("impl", IMPLS, self.impl)
         if self.precision == "bfloat16" and self.place.type != "cuda":
             raise ValueError(
