@@ -78,6 +78,8 @@ class Batch:
 
 
 class Batches(Protocol):
+    cut: int  # sentences in pieces, each with a history of its own
+
     @property
     def steps_per_epoch(self) -> int: ...
     def batch(self, epoch: int, index: int) -> Batch: ...
@@ -164,6 +166,7 @@ class Streams:
         self.store, self.steps = store, steps  # there is no chance in it: `seed` is here so that all are built alike
         bounds = np.arange(sequences + 1) * len(store.ids) // sequences
         self.begin, self.length = bounds[:-1], np.diff(bounds)  # [sequences]; lengths differ by one at most
+        self.cut = 0
 
     @property
     def steps_per_epoch(self) -> int:
