@@ -225,11 +225,11 @@ def test_what_makes_no_sense_to_go_on_with_is_refused(short, tmp_path, table, op
     assert outcome(tmp_path / "run") == before
 
 
-@pytest.mark.parametrize(("size", "what"), [(100, "vocabulary, training text"), (None, "vocabulary, training text")])
-def test_another_vocabulary_is_refused(data, short, tmp_path, size, what):
+@pytest.mark.parametrize("size", [100, None])
+def test_another_vocabulary_is_refused(data, short, tmp_path, size):
     train(short, tmp_path / "run")
     prepare([data.parent / "train.txt", data.parent / "valid.txt"], tmp_path / "data", size, processes=1)
-    with pytest.raises(ValueError, match=f"was made with another {what} than the recipe says"):
+    with pytest.raises(ValueError, match="was made with another vocabulary, training text, development text than"):
         train(replace(short, data=str(tmp_path / "data")), tmp_path / "run")
 
 
@@ -238,8 +238,27 @@ def test_another_text_is_refused(data, short, tmp_path):
     text = (data.parent / "train.txt").read_text().splitlines(keepends=True)
     (tmp_path / "turned.txt").write_text("".join(reversed(text)))
     prepare([tmp_path / "turned.txt"], tmp_path / "data", 100, processes=1)
-    with pytest.raises(ValueError, match="was made with another training text than the recipe says"):
+    with pytest.raises(ValueError, match="was made with another training text, development text than the recipe says"):
         train(replace(short, data=str(tmp_path / "data")), tmp_path / "run")
+
+
+def test_another_development_text_is_refused(data, short, tmp_path):
+    """A model that is the best on one text would stay before better ones on another."""
+    train(short, tmp_path / "run")
+    prepare([data.parent / "train.txt"], tmp_path / "data", 100, valid=data.parent / "train.txt", processes=1)
+    more = changed(short, "training", steps=8)
+    for other in (changed(more, "training", evaluation_words=9), replace(more, data=str(tmp_path / "data"))):
+        with pytest.raises(ValueError, match="was made with another development text than the recipe says"):
+            train(other, tmp_path / "run")
+
+
+def test_a_development_text_may_come_later(data, short, tmp_path):
+    text, dev = data.parent / "train.txt", data.parent / "valid.txt"
+    prepare([text], tmp_path / "data", 100, processes=1)
+    train(replace(short, data=str(tmp_path / "data")), tmp_path / "run")
+    prepare([text], tmp_path / "data", 100, valid=dev, processes=1)
+    found = train(replace(changed(short, "training", steps=8), data=str(tmp_path / "data")), tmp_path / "run")
+    assert found.evaluation is not None
 
 
 def test_a_smaller_rate_may_go_on(short, tmp_path, listening, told):
