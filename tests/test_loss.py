@@ -229,6 +229,7 @@ def test_compiled_is_eager(name, backend):
         (lambda h, w, t, b: SampledLoss(C, "mode3", k=K, alpha=1.0), "takes no option 'alpha'"),
         (lambda h, w, t, b: SampledLoss(C, "mode3", noise="unigram", k=K), "unigram noise needs counts="),
         (lambda h, w, t, b: SampledLoss(C, "mode3", noise=Unigram(torch.ones(3)), k=3), "the noise is over 3 words"),
+        (lambda h, w, t, b: SampledLoss(C, noise="unigram", counts=torch.ones(3)), "the noise is over 3 words"),
         (lambda h, w, t, b: SampledLoss(C, k=K, reduction="avg")(h, w, t, b), "there is no reduction 'avg'"),
         (lambda h, w, t, b: SampledLoss(C, k=K)(h, w, t + C, b), "is outside the 50 words 0 to 49"),
         (lambda h, w, t, b: SampledLoss(C, k=K)(h, w, t * 0 - 1, b), "target -1 is outside"),

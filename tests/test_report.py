@@ -53,6 +53,7 @@ def test_legend_has_mean_and_deviation_of_each_model(tmp_path, monkeypatch):
     drawn[0](axes)
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels == [f"{name}: {each.mean():+.3f} ± {each.std():.3f}" for name, each in log_z().items()]
+    assert axes.get_xlabel() == "log Z, the log of the sum of exp(score) over all words, of each history"
 
 
 def test_one_value_can_be_drawn(tmp_path):

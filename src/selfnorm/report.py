@@ -32,7 +32,7 @@ def plot_log_z(path: Path, values: Mapping[str, Floats]) -> list[Path]:
             axes.hist(inside, histtype="stepfilled", alpha=0.25, **options)
             axes.hist(inside, histtype="step", linewidth=1.5, label=label, **options)
         axes.axvline(0, color="black", linewidth=1)
-        axes.set_xlabel("log Z, the log of the sum of all scores in one history")
+        axes.set_xlabel("log Z, the log of the sum of exp(score) over all words, of each history")
         axes.set_ylabel("density")
         axes.set_title("How well the scores normalize themselves", loc="left")
         axes.legend(frameon=False)

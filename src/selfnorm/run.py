@@ -70,6 +70,8 @@ def load_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     def read(paths: dict[str, Path]) -> tuple[dict[str, Tensor], dict[str, Any]]:
         if MODEL not in paths or CONFIG not in paths:
+            if "recipe.toml" not in paths:  # DATA has a manifest, too
+                raise ValueError(f"{folder}: is not a run; give a directory that `selfnorm train` wrote")
             raise ValueError(f"{folder}: the run has no model yet; go on with `selfnorm train` until it is saved")
         return read_tensors(paths[MODEL]), _read_config(paths[CONFIG])
 

@@ -145,12 +145,34 @@ def test_a_bad_text_is_a_sentence(verb, run, tmp_path, name, content, sentence):
     assert err.count("\n") == 1
 
 
+def test_a_text_that_is_no_file_says_what_it_is(verb, run, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path, what in ((tmp_path, "is a folder, not a file; give"), (tmp_path / "pipe", "is a pipe or device, not a")):
+        for before, after in (("prepare", ("--to", tmp_path / "new")), ("ngram", ("--to", tmp_path / "lm"))):
+            status, _, err = verb(before, path, *after)
+            assert (status, err.count("\n")) == (2, 1)
+            assert f"{path}: {what}" in err
+        for name in ("evaluate", "score"):
+            status, _, err = verb(name, run, path)
+            assert (status, err.count("\n")) == (2, 1)
+            assert f"{path}: {what}" in err
+
+
+def test_a_path_that_the_system_refuses_is_a_sentence(verb, run, data, tmp_path):
+    (tmp_path / "file").touch()
+    status, out, err = verb("evaluate", run, data.parent / "valid.txt", "--plot", tmp_path / "file")
+    assert (status, out, err) == (2, "", f"selfnorm: {tmp_path}/file: is a file; give a folder for the plots\n")
+    status, out, err = verb("evaluate", run, data.parent / "valid.txt", "--plot", tmp_path / "file/plots")
+    assert (status, out) == (2, "")
+    assert err == f"selfnorm: {tmp_path}/file/plots: Not a directory; give another path, or mend this one\n"
+
+
 @pytest.mark.parametrize("name", ["evaluate", "score"])
 def test_a_run_that_is_none_is_a_sentence(verb, data, tmp_path, name):
     for folder, sentence in (
         (tmp_path / "none", "there is no such directory"),
         (tmp_path, "is not a run"),
-        (data, "no model"),
+        (data, "is not a run; give a directory that `selfnorm train` wrote"),
     ):
         status, out, err = verb(name, folder, data.parent / "valid.txt")
         assert (status, out, err.count("\n")) == (2, "", 1)

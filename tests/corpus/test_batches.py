@@ -208,6 +208,7 @@ def test_batches_are_picked_by_name():
     ("build", "sentence"),
     [
         (lambda store: Sentences(store, positions=100, max_length=101), "has no room for a sentence"),
+        (lambda store: Sentences(store, positions=400, sequences=4), "400 positions or 4 sequences; leave one of"),
         (lambda store: Sentences(store, sequences=0), "above 0"),
         (lambda store: Streams(store, steps=0), "above 0"),
         (lambda store: Streams(store, sequences=10_000), "cannot be cut into 10000 streams"),

@@ -291,3 +291,20 @@ def test_newbob_decays_when_it_improves_too_little():
     for each in (schedule, again):
         each.observe(69.9)
     assert again.scale(0, 0, 1) == schedule.scale(0, 0, 1) == 0.0625
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "what"),
+    [
+        *((name, {"warmup": -1}, "warmup = -1: in a schedule it is at least 0") for name in SCHEDULES),
+        ("cosine", {"end": -0.5}, "end = -0.5: in a schedule it is at least 0 and at most 1"),
+        ("cosine", {"end": math.nan}, "end = nan"),
+        ("step", {"hold": -3}, "hold = -3: in a schedule it is at least 0$"),
+        ("step", {"factor": 1e300}, "factor = 1e.300: in a schedule it is at least 0 and at most 1"),
+        ("newbob", {"factor": -1.0}, "factor = -1.0"),
+        ("newbob", {"threshold": math.nan}, "threshold = nan"),
+    ],
+)
+def test_a_schedule_that_would_climb_is_refused(name, options, what):
+    with pytest.raises(ValueError, match=what):
+        pick("schedule", SCHEDULES, name, **options)

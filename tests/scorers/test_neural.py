@@ -140,6 +140,12 @@ def test_a_foreign_config_is_a_sentence(tmp_path, change, sentence):
         selfnorm.load(tmp_path / "run")
 
 
+def test_a_sentence_is_split_as_a_text_is(tmp_path):
+    """Unicode's spaces are parts of words."""
+    scorer = selfnorm.load(save(tmp_path / "run"))
+    assert scorer.score("the\u00a0cat sat\tand\r\n") == scorer.score(["the\u00a0cat", "sat", "and"])
+
+
 def test_a_folder_that_is_no_run_is_a_sentence(tmp_path):
     with pytest.raises(ValueError, match="is not a run"):
         selfnorm.load(tmp_path)

@@ -117,6 +117,7 @@ def test_ways_to_load(path):
     wanted = NGram.load(path).score("w0 w1")
     assert selfnorm.load(path).score("w0 w1") == wanted
     assert SCORERS["ngram"](str(path)).score("w0 w1") == wanted
+    assert selfnorm.load(path).score("w0\u3000w1") == NGram.load(path).score(["w0\u3000w1"])
     with pytest.raises(ValueError, match="there is no n-gram back end 'nunpy'; did you mean 'numpy'"):
         NGram.load(path, "nunpy")
 

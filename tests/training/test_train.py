@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import signal
 import threading
 from contextlib import suppress
@@ -150,7 +151,7 @@ def test_a_run_may_be_prolonged(data, tmp_path, listening, told):
     train(made, tmp_path / "run")
     train(changed(made, "training", steps=20), tmp_path / "run", watcher=listening)
     train(changed(made, "training", steps=20), tmp_path / "whole")
-    assert told == ["going on from step 10 of 20"]
+    assert told == ["going on from step 10 of 20; changed in the recipe: training"]
     one, two = outcome(tmp_path / "run"), outcome(tmp_path / "whole")
     assert differing(one, two) == ["metrics"]  # a line for step 10, where it ended first, so the next is of two steps
     assert [line["step"] for line in one["metrics"] if line not in two["metrics"]] == [10, 12]
@@ -224,11 +225,11 @@ def test_what_makes_no_sense_to_go_on_with_is_refused(short, tmp_path, table, op
     assert outcome(tmp_path / "run") == before
 
 
-@pytest.mark.parametrize(("size", "what"), [(100, "vocabulary, training text"), (None, "vocabulary, training text")])
-def test_another_vocabulary_is_refused(data, short, tmp_path, size, what):
+@pytest.mark.parametrize("size", [100, None])
+def test_another_vocabulary_is_refused(data, short, tmp_path, size):
     train(short, tmp_path / "run")
     prepare([data.parent / "train.txt", data.parent / "valid.txt"], tmp_path / "data", size, processes=1)
-    with pytest.raises(ValueError, match=f"was made with another {what} than the recipe says"):
+    with pytest.raises(ValueError, match="was made with another vocabulary, training text, development text than"):
         train(replace(short, data=str(tmp_path / "data")), tmp_path / "run")
 
 
@@ -237,16 +238,49 @@ def test_another_text_is_refused(data, short, tmp_path):
     text = (data.parent / "train.txt").read_text().splitlines(keepends=True)
     (tmp_path / "turned.txt").write_text("".join(reversed(text)))
     prepare([tmp_path / "turned.txt"], tmp_path / "data", 100, processes=1)
-    with pytest.raises(ValueError, match="was made with another training text than the recipe says"):
+    with pytest.raises(ValueError, match="was made with another training text, development text than the recipe says"):
         train(replace(short, data=str(tmp_path / "data")), tmp_path / "run")
+
+
+def test_another_development_text_is_refused(data, short, tmp_path):
+    """A model that is the best on one text would stay before better ones on another."""
+    train(short, tmp_path / "run")
+    prepare([data.parent / "train.txt"], tmp_path / "data", 100, valid=data.parent / "train.txt", processes=1)
+    more = changed(short, "training", steps=8)
+    for other in (changed(more, "training", evaluation_words=9), replace(more, data=str(tmp_path / "data"))):
+        with pytest.raises(ValueError, match="was made with another development text than the recipe says"):
+            train(other, tmp_path / "run")
+
+
+def test_a_development_text_may_come_later(data, short, tmp_path):
+    text, dev = data.parent / "train.txt", data.parent / "valid.txt"
+    prepare([text], tmp_path / "data", 100, processes=1)
+    train(replace(short, data=str(tmp_path / "data")), tmp_path / "run")
+    prepare([text], tmp_path / "data", 100, valid=dev, processes=1)
+    found = train(replace(changed(short, "training", steps=8), data=str(tmp_path / "data")), tmp_path / "run")
+    assert found.evaluation is not None
 
 
 def test_a_smaller_rate_may_go_on(short, tmp_path, listening, told):
     with pytest.raises(Interrupted):
         with_signal(short, tmp_path / "run", 2)
     train(changed(short, "optimizer", lr=1e-5), tmp_path / "run", watcher=listening)
-    assert told == ["going on from step 2 of 6"]
+    assert told == ["going on from step 2 of 6; changed in the recipe: optimizer"]
     assert "lr = 1e-05" in (tmp_path / "run/recipe.toml").read_text()
+
+
+def test_a_finished_run_keeps_the_recipe_it_was_trained_by(short, tmp_path, listening, told):
+    train(short, tmp_path / "run")
+    before = (tmp_path / "run/recipe.toml").read_bytes()
+    train(changed(changed(short, "optimizer", lr=1e-5), "training", steps=4), tmp_path / "run", watcher=listening)
+    assert told == ["the run is finished; for more, raise training.steps or epochs"]
+    assert (tmp_path / "run/recipe.toml").read_bytes() == before
+
+
+def test_sentences_that_are_cut_are_told(short, tmp_path, listening, told):
+    train(changed(short, "batches", max_length=3), tmp_path / "run", watcher=listening)
+    (sentence,) = told
+    assert re.match(r"\d+ of \d+ training sentences are longer than batches.max_length and are cut, each", sentence)
 
 
 def test_what_is_no_run_is_refused_and_left_alone(data, short, tmp_path):

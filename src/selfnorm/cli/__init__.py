@@ -44,8 +44,15 @@ def main() -> None:
     except (ValueError, OSError) as error:
         if "--debug" in sys.argv:
             raise
-        tell_once(f"selfnorm: {error}")
+        tell_once(f"selfnorm: {_sentence(error)}")
         sys.exit(_status(error))
+
+
+def _sentence(error: Exception) -> str:
+    """Python's own words for what the system refused begin with a number, and end with the file."""
+    if isinstance(error, OSError) and error.filename and not _of_writing(error):
+        return f"{error.filename}: {error.strerror}; give another path, or mend this one"
+    return str(error)
 
 
 def _status(error: Exception) -> int:

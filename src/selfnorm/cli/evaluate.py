@@ -39,6 +39,8 @@ def evaluate(
         raise ValueError("--ngram and --tune go together; give a model in ARPA format and a development text")
     if tune is not None and tune.exists() and text.exists() and tune.samefile(text):
         raise ValueError(f"{tune}: is the text to be measured; fit the weight to another one")
+    if plot is not None and plot.exists() and not plot.is_dir():
+        raise ValueError(f"{plot}: is a file; give a folder for the plots")
     scorer = scorers.load(run)
     sentences = read_text(text, keep_empty)
     mixture: Mixture | None = None

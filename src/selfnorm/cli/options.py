@@ -65,10 +65,9 @@ def counting(name: str) -> Iterator[Callable[[int, int], None] | None]:
 
 def read_text(path: Path, keep_empty: bool) -> list[list[str]]:
     """The words of each sentence of a text, of which there must be one."""
-    from selfnorm.corpus.text import read_sentences
+    from selfnorm.corpus.text import check_file, read_sentences
 
-    if not path.is_file():
-        raise ValueError(f"{path}: there is no such file; give a text, plain, .gz or .bz2")
+    check_file(path)
     sentences = list(read_sentences(path, keep_empty))
     if not sentences:
         raise ValueError(f"{path}: holds no sentence; give a text with one sentence per line")

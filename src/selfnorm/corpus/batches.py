@@ -71,6 +71,8 @@ class Batch:
 
 
 class Batches(Protocol):
+    cut: int  # sentences in pieces, each with a history of its own
+
     @property
     def steps_per_epoch(self) -> int: ...
     def batch(self, epoch: int, index: int) -> Batch: ...
@@ -79,8 +81,8 @@ class Batches(Protocol):
 class Sentences:
     """Histories start fresh: a sequence is a sentence; inputs are `<s>` and its words, targets its words and `</s>`.
 
-    A batch holds up to `positions`, padding (a tenth at most) included, or, where given, `sequences`. Sentences of more
-    than `max_length` positions are cut into pieces (`cut` says how many sentences are); a later piece starts with the
+    A batch holds up to `positions` (8192), padding (a tenth at most) included, or `sequences`. Sentences of more than
+    `max_length` positions are cut into pieces (`cut` says how many sentences are); a later piece starts with the
     word before it. Of `ranks`, this is number `rank`.
     """
 
@@ -88,15 +90,19 @@ class Sentences:
         self,
         store: TokenStore,
         *,
-        positions: int = 8192,
+        positions: int | None = None,
         sequences: int | None = None,
         max_length: int = 256,
         seed: int = 0,
         rank: int = 0,
         ranks: int = 1,
     ) -> None:
+        if positions is not None and sequences is not None:
+            raise ValueError(f"batches hold {positions} positions or {sequences} sequences; leave one of them out")
+        positions = 8192 if positions is None else positions
         if sequences is None and positions < max_length:
-            raise ValueError(f"a batch of {positions} positions has no room for a sentence of max_length={max_length}")
+            what = f"a batch of {positions} positions has no room for a sentence of max_length={max_length}"
+            raise ValueError(f"{what}; raise the one or lower the other")
         if max_length < 1 or (sequences is not None and sequences < 1):
             raise ValueError(f"batches need max_length and sequences above 0, not {max_length} and {sequences}")
         self.store, self.seed, self.rank, self.ranks = store, seed, rank, ranks
@@ -157,6 +163,7 @@ class Streams:
         self.store, self.steps = store, steps  # there is no chance in it: `seed` is here so that all are built alike
         bounds = np.arange(sequences + 1) * len(store.ids) // sequences
         self.begin, self.length = bounds[:-1], np.diff(bounds)  # [sequences]; lengths differ by one at most
+        self.cut = 0
 
     @property
     def steps_per_epoch(self) -> int:

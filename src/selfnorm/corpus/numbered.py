@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from selfnorm.corpus.numbering import Numbering, Numbers
-from selfnorm.corpus.text import BadText, bad_text, blocks, check
+from selfnorm.corpus.text import BadText, bad_text, blocks, check, check_file
 
 Show = Callable[[str, int, int], None]  # told the stage, and how much of it is done
 
@@ -24,8 +24,7 @@ class Numbered:
 
     def __iter__(self) -> Iterator[Numbers]:
         for path in self.texts:
-            if not path.is_file():
-                raise ValueError(f"{path}: there is no such file; give a text, plain, .gz or .bz2")
+            check_file(path)
         total, before = sum(path.stat().st_size for path in self.texts), 0
         for path in self.texts:
             for block in blocks(path):

@@ -20,6 +20,7 @@ LONGEST = 1 << 20  # bytes of a word; a text without white space would otherwise
 
 _RESERVED = re.compile(rb"(?<!\S)</?s>(?!\S)")
 _SPACES = (b" ", b"\t", b"\r", b"\v", b"\f")
+_WORD = re.compile(r"[^ \t\n\r\v\f]+")
 
 
 class BadText(Exception):  # noqa: N818  it carries a place, not yet a sentence
@@ -38,6 +39,20 @@ class Block:
     fresh: bool  # no word of its first line came before it
     offset: int  # where in the (unpacked) text it starts
     read: int  # bytes of the (packed) file read so far
+
+
+def check_file(path: Path) -> None:
+    """A text is read more than once, and what comes through a pipe is not."""
+    advice = "give a text, plain, .gz or .bz2"
+    if not path.exists():
+        raise ValueError(f"{path}: there is no such file; {advice}")
+    if not path.is_file():
+        raise ValueError(f"{path}: is a {'folder' if path.is_dir() else 'pipe or device'}, not a file; {advice}")
+
+
+def split(sentence: str) -> list[str]:
+    """The words of a sentence, as those of a line of text."""
+    return _WORD.findall(sentence)
 
 
 def blocks(path: Path, size: int = BLOCK, begin: int = 0, end: int | None = None) -> Iterator[Block]:

@@ -20,6 +20,7 @@ class Constant:
     """Rises over `warmup` steps, then stays."""
 
     def __init__(self, warmup: int = 0) -> None:
+        _check(warmup=warmup)
         self.warmup = warmup
 
     def scale(self, step: int, epoch: float, total: int) -> float:
@@ -40,6 +41,7 @@ class Cosine(Constant):
 
     def __init__(self, warmup: int = 100, end: float = 0.0) -> None:
         super().__init__(warmup)
+        _check(1.0, end=end)
         self.end = end
 
     def scale(self, step: int, epoch: float, total: int) -> float:
@@ -54,6 +56,8 @@ class Step(Constant):
 
     def __init__(self, hold: int = 4, factor: float = 0.5, warmup: int = 0) -> None:
         super().__init__(warmup)
+        _check(hold=hold)
+        _check(1.0, factor=factor)
         self.hold, self.factor = hold, factor
 
     def scale(self, step: int, epoch: float, total: int) -> float:
@@ -65,6 +69,7 @@ class Newbob(Constant):
 
     def __init__(self, factor: float = 0.5, threshold: float = 0.005, warmup: int = 0) -> None:
         super().__init__(warmup)
+        _check(1.0, factor=factor, threshold=threshold)
         self.factor, self.threshold = factor, threshold
         self.best, self.decays = math.inf, 0
 
@@ -81,6 +86,14 @@ class Newbob(Constant):
 
     def restore(self, state: State) -> None:
         self.best, self.decays = state["best"], state["decays"]
+
+
+def _check(most: float = math.inf, **options: float) -> None:
+    """A share outside 0 to 1 would turn the training round or blow it up."""
+    bound = " and at most 1" if most == 1 else ""
+    for name, value in options.items():
+        if not 0 <= value <= most:
+            raise ValueError(f"{name} = {value}: in a schedule it is at least 0{bound}")
 
 
 SCHEDULES: dict[str, Callable[..., Schedule]] = {"constant": Constant, "cosine": Cosine, "step": Step, "newbob": Newbob}

@@ -14,6 +14,7 @@ from torch import Tensor
 from selfnorm import run
 from selfnorm.corpus.batches import BATCHES, evaluation_batches
 from selfnorm.corpus.store import TokenStore
+from selfnorm.corpus.text import split
 from selfnorm.models import MODELS, Model
 from selfnorm.registry import named, pick
 from selfnorm.scorers.text import Floats, measure
@@ -113,7 +114,7 @@ class Neural:
         return self._words(sentence)[1]
 
     def _words(self, sentence: str | Sequence[str]) -> tuple[list[float], list[float]]:
-        words = sentence.split() if isinstance(sentence, str) else sentence
+        words = split(sentence) if isinstance(sentence, str) else sentence
         store = TokenStore.of([self.vocabulary.encode(words)], self.vocabulary)
         result = measure(self.model, store, histories=self.histories)
         return result.scores.tolist(), result.log_probs.tolist()

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from selfnorm.corpus.text import split
 from selfnorm.ngrams import cache, query
 from selfnorm.ngrams.columns import LN10
 from selfnorm.registry import named
@@ -75,7 +76,7 @@ class NGram:
 
     def score(self, sentence: str | Sequence[str]) -> list[float]:
         """The score of each word of a sentence and, last, of `</s>`."""
-        return self.text([sentence.split() if isinstance(sentence, str) else sentence]).scores.tolist()
+        return self.text([split(sentence) if isinstance(sentence, str) else sentence]).scores.tolist()
 
     log_prob = score  # it is normalized
 

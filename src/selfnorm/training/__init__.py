@@ -78,7 +78,7 @@ def train(
             _begin(trainer, source, watcher)
             if not parts.in_step:
                 world.agree(starting_model=state.fingerprint(parts))
-            if world.first:
+            if world.first and not trainer.ended:  # what is finished was not trained by this recipe
                 vocabulary = (where / recipe.data / VOCABULARY).read_bytes()
                 runs.save_files(run, {RECIPE: to_toml(recipe).encode(), VOCABULARY: vocabulary})
                 cut(run / LOG, trainer.step, trainer.due)
@@ -105,10 +105,11 @@ def _begin(trainer: Trainer, source: Path | None, watcher: Watcher) -> None:
         if trainer.evaluated and (fault := world.of_first(folder.fault(run) if world.first else None)):
             watcher.say(f"{fault}; the next model to be evaluated takes its place")
             trainer.best, trainer.evaluated = None, 0
-        ended = trainer.step >= parts.total and not trainer.due
         more = "the run is finished; for more, raise training.steps or epochs"
         others = "" if before == world.size else f", with {world.size} processes instead of {before}"
-        watcher.say(more if ended else f"going on from step {trainer.step} of {parts.total}{others}")
+        if world.first and (changed := folder.changed(run, parts.recipe)):
+            others += f"; changed in the recipe: {', '.join(changed)}"
+        watcher.say(more if trainer.ended else f"going on from step {trainer.step} of {parts.total}{others}")
     elif source is not None:
         tensors, old = runs.load_model(source)
         shared = carry_over(parts, tensors, Vocabulary.load(runs.path_of(source, VOCABULARY)))
@@ -116,6 +117,9 @@ def _begin(trainer: Trainer, source: Path | None, watcher: Watcher) -> None:
         watcher.say(f"starting from {source}: {shared:,} of {len(parts.data.vocabulary):,} words carried over")
         if old["options"]["link"] != parts.config["options"]["link"]:
             watcher.say(f"its criterion {old['criterion']!r} has another link: scores start off and settle in training")
+    if not trainer.step and (cut := parts.batches.cut):
+        sentences = f"{cut:,} of {len(parts.data.train):,} training sentences"
+        watcher.say(f"{sentences} are longer than batches.max_length and are cut, each piece with a history of its own")
 
 
 def _loop(trainer: Trainer, watcher: Watcher, check: Check) -> float:

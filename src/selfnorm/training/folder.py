@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from selfnorm import manifest, run
+from selfnorm import manifest, recipe, run
 from selfnorm.files import locked
 from selfnorm.manifest import MANIFEST
 
@@ -34,6 +34,15 @@ def _listed(folder: Path) -> manifest.Entries:
         return manifest.read(folder)
     except ValueError:
         return {}
+
+
+def changed(folder: Path, given: recipe.Recipe) -> list[str]:
+    """The tables of a recipe that are not those of the run so far."""
+    try:
+        before = recipe.load(run.path_of(folder, RECIPE))
+    except ValueError:  # it is damaged, and written anew
+        return []
+    return [key for key in recipe.KEYS[1:] if getattr(before, key) != getattr(given, key)]
 
 
 def fault(folder: Path) -> str | None:

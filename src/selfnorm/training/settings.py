@@ -32,7 +32,7 @@ class Settings:
     evaluate_every: int | None = None  # steps; None: once an epoch, and at the end
     save_every: int = 1000  # steps between checkpoints
     log_every: int = 50
-    patience: int = 10  # steps in a row with a loss or gradient that is not finite, after which the run stops
+    patience: int = 10  # steps in a row with a loss or gradient that is not finite: the next line of the log stops
     precision: str = "auto"  # bfloat16 on a GPU, float32 elsewhere
     device: str = "auto"
     most: int = MOST  # logits in memory at a time

@@ -17,14 +17,18 @@ if TYPE_CHECKING:
     from selfnorm.training.trainer import Trainer
 
 
+DEVELOPMENT = "development text"  # the best model so far is the best on it
+
+
 def identity(parts: "Parts") -> dict[str, Any]:
     """What must not change between the two halves of one run."""
-    recipe, config = parts.recipe, parts.config
+    recipe, config, valid = parts.recipe, parts.config, parts.data.valid
     return {
         "model": [config["model"], config["options"]],
         "criterion": [config["criterion"], dict(recipe.criterion.options)],
         "vocabulary": config["vocabulary"],
         "training text": parts.data.train.about.sha256,
+        DEVELOPMENT: [None if valid is None else valid.about.sha256, parts.settings.evaluation_words],
         "batches": [config["histories"], dict(recipe.batches.options)],
         "optimizer": recipe.optimizer.name or "adam",
         "schedule": recipe.schedule.name or "constant",
@@ -84,6 +88,8 @@ def restore(trainer: "Trainer", saved: Checkpoint | None) -> int | None:
         return None
     step, state, path = about
     current, other = identity(parts), state["identity"]
+    if state["best"] is None or DEVELOPMENT not in other:  # nothing was measured on it, or before it was noted
+        del current[DEVELOPMENT]
     if changed := [name for name in current if current[name] != other.get(name)]:
         raise ValueError(
             f"{path}: was made with another {', '.join(changed)} than the recipe says; "

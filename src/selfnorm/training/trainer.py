@@ -84,6 +84,10 @@ class Trainer:
         return self.step > self.evaluated and (self.step % every == 0 or self.step >= self.parts.total)
 
     @property
+    def ended(self) -> bool:
+        return self.step >= self.parts.total and not self.due
+
+    @property
     def stretch(self) -> int:
         """The next step after which something is due."""
         settings = self.parts.settings
