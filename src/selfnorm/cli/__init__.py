@@ -50,7 +50,7 @@ def main() -> None:
 
 def _sentence(error: Exception) -> str:
     """Python's own words for what the system refused begin with a number, and end with the file."""
-    if isinstance(error, OSError) and error.filename and not _of_writing(error):
+    if isinstance(error, OSError) and error.filename and not isinstance(error, WriteError):
         return f"{error.filename}: {error.strerror}; give another path, or mend this one"
     return str(error)
 
