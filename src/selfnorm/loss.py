@@ -92,11 +92,11 @@ class SampledLoss(nn.Module):
         sampler = self.criterion.sampler if sampler is None else sampler
         if isinstance(sampler, str):
             k = min(DEFAULT, size) if k is None else k
-            sampler = pick("sampler", SAMPLERS, sampler, noise=_noise(size, noise, counts), k=k, groups=groups)
+            made = _checked(_noise(size, noise, counts), size)
+            sampler = pick("sampler", SAMPLERS, sampler, noise=made, k=k, groups=groups)
         elif k is not None or groups != 1 or counts is not None or noise not in (NOISE, sampler.noise):
             raise ValueError("this sampler has its own noise, k and groups; leave noise=, counts=, k= and groups= away")
-        if sampler.noise.size != size:
-            raise ValueError(f"the noise is over {sampler.noise.size} words, num_classes is {size}")
+        _checked(sampler.noise, size)
         check_pair(self.criterion, sampler)
         return sampler
 
@@ -138,6 +138,12 @@ class SampledLoss(nn.Module):
 
     def extra_repr(self) -> str:
         return self._name
+
+
+def _checked(noise: Noise, size: int) -> Noise:
+    if noise.size != size:
+        raise ValueError(f"the noise is over {noise.size} words, num_classes is {size}")
+    return noise
 
 
 def _noise(size: int, noise: str | Noise, counts: Tensor | None) -> Noise:
