@@ -239,6 +239,13 @@ def test_bad_files_have_a_line_and_a_sentence(write, name):
     assert sentence.startswith(f"{path}:{line}: ")
 
 
+def test_words_of_one_hash_are_refused(write):
+    """By chance they are next to impossible, and no n-gram of theirs would be found or missed in silence."""
+    alike = TOY.replace("ngram 1=5", "ngram 1=6").replace("-0.1\n\n", "-0.1\n-0.6\tb\0\n\n")
+    with pytest.raises(ValueError, match=r"lm\.arpa:6: the words 'a' and 'b\\x00' have the same hash.*; rename one"):
+        build(write(alike))
+
+
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress)])
 def test_a_damaged_packed_file_is_a_sentence(write, suffix, pack):
     whole = pack(render(random_model(random.Random(1), 3, 8, 0.5)).encode())

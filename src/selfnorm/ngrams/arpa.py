@@ -171,6 +171,11 @@ class Arpa:
         self.words.append(self.words.pop(self.start))
         hashes = np.concatenate(self._hashes)
         self._ids = WordTable(np.r_[np.delete(hashes, self.start), hashes[self.start]])
+        if twins := [shown(self.words[id]) for id in self._ids.twins]:
+            raise ValueError(
+                f"{self.path}:{title}: the words {' and '.join(twins)} have the same hash, so their n-grams cannot be "
+                "told apart; rename one of them"
+            )
 
 
 @contextmanager

@@ -66,7 +66,7 @@ class Columns:
         return natural
 
     def hashes(self, column: int) -> Ids:
-        """64 bits of each word; different words have different ones, but for a chance of 1 in 10**9 in a whole file."""
+        """64 bits of each word, alike for two by chance in 1 of 10**7 files with a million words: `WordTable` tells."""
         begins, lengths = self._begins[self._rows + column], self._lengths[self._rows + column]
         eights: npt.NDArray[np.uint64] = np.ndarray((len(self._bytes) - 7,), "<u8", self._bytes, strides=(1,))
         hashes = lengths.copy()
@@ -126,6 +126,8 @@ class WordTable:
     def __init__(self, hashes: Ids) -> None:
         self._ids, self._first = sort(hashes)
         self._hashes = hashes[self._ids]
+        alike = np.flatnonzero(self._hashes[1:] == self._hashes[:-1])
+        self.twins: tuple[int, ...] = tuple(self._ids[alike[0] : alike[0] + 2].tolist()) if len(alike) else ()
 
     def encode(self, hashes: Ids) -> Ids:
         """-1 where there is no such word."""
