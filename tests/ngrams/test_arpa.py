@@ -83,6 +83,7 @@ def same(one, other):
         TOY.replace("<s> a b", "<s> a b\tnan"),
         TOY.replace("<unk>", "<UNK>"),
         "\n\n" + TOY,
+        "## Copyright\n\nThis is a CLOSED-vocabulary model\n" + TOY,
         "\ufeff" + TOY,
         TOY.rstrip(),
         TOY + "\n\n",
@@ -190,6 +191,8 @@ def test_words_are_told_apart_whatever_their_length(words):
 BAD = {
     "empty": ("", 1, "no \\data\\ here"),
     "no ARPA": ("the cat sat\n", 1, "no \\data\\ here"),
+    "iARPA": ("iARPA\n\n" + TOY, 1, "no \\data\\ here"),
+    "long foreword": ("no\n" * (1 << 15) + TOY, 1, "no \\data\\ here"),
     "no counts": (TOY.replace("ngram ", "\\ngram "), 1, "\\data\\ declares no n-grams"),
     "count": (TOY.replace("ngram 2=4", "ngram 2=x"), 3, "'ngram 2=x' where 'ngram 2=COUNT' is due"),
     "orders": (TOY.replace("ngram 2=", "ngram 4="), 3, "'ngram 4=4' where 'ngram 2=COUNT' is due"),

@@ -1,8 +1,9 @@
 """ARPA files, plain or packed, in large blocks: a file is split into columns, never into lines.
 
 Base 10 ends here: what comes out are natural logs. Numbers may be parted by tabs or blanks, lines end with LF or CRLF,
-back-offs may be missing (they are 0 then), -inf is -99. A model of a closed vocabulary has no `<unk>`: as in KenLM it
-is `<UNK>` then, else it gets the log10 probability -100. Whatever else is odd is refused with its line.
+back-offs may be missing (they are 0 then), -inf is -99, text before \\data\\ is skipped. A model of a closed vocabulary
+has no `<unk>`: as in KenLM it is `<UNK>` then, else it gets the log10 probability -100. Whatever else is odd is refused
+with its line.
 """
 
 import re
@@ -24,6 +25,7 @@ from selfnorm.vocabulary import BOM, END, START, UNKNOWN
 BLOCK = 1 << 19  # bytes looked at at a time: the arrays of their fields stay in the processor's cache
 NEVER = -100  # log10 of an unknown word's probability, where a model has none: KenLM's
 LONGEST = 1 << 20  # bytes of a line
+FOREWORD = 1 << 16  # bytes before \data\, where CMU's tools and the standard models of DARPA describe themselves
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,11 @@ class Arpa:
         return ValueError(f"{self.path}:{place}: {error.what}")
 
     def _header(self) -> list[int]:
-        if self._lines.next() != b"\\data\\":
-            raise ValueError(f"{self.path}:{self._lines.line}: no \\data\\ here; give a language model in ARPA format")
+        skipped = 0
+        while (text := self._lines.next()) != b"\\data\\":
+            skipped += len(text) + 1
+            if not text or text == b"iARPA" or skipped > FOREWORD:  # IRSTLM's own format has other numbers
+                raise ValueError(f"{self.path}:1: no \\data\\ here; give a language model in ARPA format")
         data, counts = self._lines.line, list[int]()
         for block in self._lines.blocks():
             for number, text in enumerate(block.split(b"\n"), start=self._lines.line):
