@@ -70,6 +70,11 @@ def test_json_with_reference(verb, one):
     assert found["nearest"]["wer"] == pytest.approx(100 / 3)
 
 
+def test_a_reference_may_be_longer_than_the_name_of_a_file(verb, one):
+    status, out, _ = verb(one, "--reference", "[noise] b " + "word " * 100, "--json")
+    assert (status, json.loads(out)["reference_words"]) == (0, 102)
+
+
 def test_a_picture(verb, one, tmp_path):
     to = tmp_path / "one.svg"
     status, out, _ = verb(one, "--svg", to, "--reference", "b")

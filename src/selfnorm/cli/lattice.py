@@ -1,5 +1,6 @@
 """`selfnorm lattice`: what is in a lattice: size, density, best path, the path nearest to a reference, a picture."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -85,7 +86,7 @@ class _References:
     def __init__(self, given: str | None) -> None:
         self.words: tuple[str, ...] | None = None
         self.file: dict[str, tuple[str, ...]] | None = None
-        if given is not None and Path(given).is_file():
+        if given is not None and os.path.isfile(given):  # of a long sentence Path.is_file raises that the name is long
             from selfnorm.lattices import transcripts
 
             self.file = transcripts.read(Path(given))
