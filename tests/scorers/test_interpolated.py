@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from slow_ngram import random_model, render
 
-from selfnorm.scorers import SCORERS, Interpolated, NGram
+from selfnorm.scorers import SCORERS, Interpolated, NGram, interpolated
 from selfnorm.scorers.interpolated import fit, mix
 
 
@@ -81,6 +81,18 @@ def test_em_finds_the_optimum_of_three():
     found = -mix(fit(scores), scores).mean()
     grid = [(a / 50, b / 50, 1 - a / 50 - b / 50) for a in range(51) for b in range(51 - a)]
     assert all(found <= -mix([max(0.0, each) for each in weights], scores).mean() + 1e-8 for weights in grid)
+
+
+@pytest.mark.parametrize("worse", [0.0, 1e-3])
+@pytest.mark.parametrize("apart", [1e-3, 1e-2, 1e-1])
+def test_scorers_that_are_much_alike_do_not_take_for_ever(monkeypatch, apart, worse):
+    """Bare EM takes up to a million."""
+    monkeypatch.setattr(interpolated, "ROUNDS", 1000)
+    chance = np.random.default_rng(1)
+    one = np.log(chance.random(2000))
+    scores = np.stack([one, one - worse + chance.normal(0, apart, 2000), one - chance.normal(0, apart, 2000)])
+    gains = np.exp(scores - mix(fit(scores), scores)).mean(1)
+    assert gains.max() - 1 < 1e-8
 
 
 def test_em_at_the_borders():
