@@ -133,8 +133,18 @@ def test_a_lattice_with_inputs_can_become_compact_and_not_back(tmp_path):
     (found,) = again(tmp_path, [lattice], compact=True)
     assert found.extra["alignment"] == lattice.extra["input"]
     np.testing.assert_array_equal(found.times, lattice.times)
-    with pytest.raises(ValueError, match="a Lattice has no place; write a CompactLattice"):
+    named = f"lat: utterance {found.utterance}: its arcs have alignments, for which a Lattice has no place; write a Com"
+    with pytest.raises(ValueError, match=named):
         again(tmp_path, [found], compact=False)
+
+
+def test_a_transition_id_that_binary_has_no_place_for(tmp_path):
+    lattice = replace(random_lattice(1, labels=False), header={"kind": "compact", "binary": "true"})
+    lattice = replace(lattice, extra={"alignment": ("7_99999999999",) * lattice.arcs})
+    said = f"utterance {lattice.utterance}: the transition id 99999999999 does not fit into 32 bits; write"
+    with pytest.raises(ValueError, match=said):
+        again(tmp_path, [lattice], words=words_file(tmp_path))
+    assert not (tmp_path / "lat").exists()
 
 
 def test_a_word_that_words_txt_lacks_leaves_no_file(tmp_path):

@@ -292,4 +292,6 @@ def _cost(graph: float, acoustic: float, label: str, compact: bool) -> bytes:
     if not compact:
         return struct.pack("<ff", graph, acoustic)
     ids = [int(id) for id in label.split("_")] if label else []
+    if ids and max(ids) > LARGEST:
+        raise ValueError(f"the transition id {max(ids)} does not fit into 32 bits; write the archive as text")
     return struct.pack(f"<ffi{len(ids)}i", graph, acoustic, len(ids), *ids)

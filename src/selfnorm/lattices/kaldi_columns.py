@@ -158,10 +158,7 @@ def _labels(lattice: Lattice, compact: bool) -> Sequence[str]:
             return ["" if input == NO_INPUT else input for input in inputs]
         return alignments or [""] * lattice.arcs
     if alignments is not None:
-        raise ValueError(
-            f"utterance {lattice.utterance}: its arcs have alignments, for which a Lattice has no place; "
-            "write a CompactLattice"
-        )
+        raise ValueError("its arcs have alignments, for which a Lattice has no place; write a CompactLattice")
     return inputs or [NO_INPUT] * lattice.arcs
 
 
