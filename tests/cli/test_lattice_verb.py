@@ -130,6 +130,7 @@ def test_kaldi_ids_need_words(verb, tmp_path):
         (["two", "--svg", "x.svg"], "holds several lattices, but --svg draws one; choose it with --utterance"),
         (["two", "--reference", "a b"], "but --reference has the words of one"),
         (["two", "--utterance", "three"], "holds no utterance 'three'"),
+        (["two", "--reference", "absent.txt"], "absent.txt: there is no such file; give a file of references"),
         (["absent"], "absent: there is no such file or folder"),
         (["one.slf.gz", "--max-arcs", "3"], ":3: L=4 is more than the 3 arcs that are allowed"),
         (["list.jsonl"], "u is an n-best list"),

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from selfnorm.lattices.summary import Heard, Summary
     from selfnorm.wer import Errors
 
+FILES = (".txt", ".trn", ".jsonl", ".ctm", ".stm")  # of references; what ends so is no word
+
 
 def lattice(
     file: Annotated[Path, typer.Argument(help="HTK lattice, Kaldi archive or a folder of them; plain, .gz, .bz2.")],
@@ -92,6 +94,8 @@ class _References:
             self.file = transcripts.read(Path(given))
         elif given is not None:
             self.words = tuple(given.split())
+            if len(self.words) == 1 and given.endswith(FILES):
+                raise ValueError(f"{given}: there is no such file; give a file of references, or the true words")
 
     def of(self, utterance: str) -> tuple[str, ...] | None:
         if self.file is None:
