@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import oracle
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from selfnorm.cli.ngram import _bytes, _thresholds
 from selfnorm.corpus.numbered import Numbered
@@ -121,6 +123,30 @@ def test_every_distribution_sums_to_one(name, tmp_path):
     assert len(histories) > 100
     for history in histories:
         assert sum(10 ** score(arpa, history, word) for word in words) == pytest.approx(1.0, abs=1e-5), history
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sentences=st.lists(st.lists(st.sampled_from(["a", "b", "c", "d", "<unk>"]), min_size=1, max_size=8), min_size=1),
+    order=st.integers(1, 6),
+    thresholds=st.lists(st.integers(0, 3), max_size=5),
+    listed=st.none() | st.sets(st.sampled_from("abcde")),
+    history=st.lists(st.sampled_from(["a", "b", "c", "<unk>"]), max_size=6),
+)
+def test_whatever_the_text_it_sums_to_one(folder, sentences, order, thresholds, listed, history):
+    vocabulary = None if listed is None else Vocabulary(["</s>", "<unk>", *sorted(listed)])
+    prune = (0, *sorted(thresholds))[:order]
+    text = "".join(" ".join(words) + "\n" for words in sentences)
+    arpa = oracle.read(ours(text, folder, order=order, prune=prune, vocabulary=vocabulary)[0])
+    words = [gram[0] for gram in arpa[0] if gram != ("<s>",)]
+    for before in [(), *(tuple(history[-length:]) for length in range(1, order)), ("<s>", *history)[-order + 1 :]]:
+        known = tuple(word if (word,) in arpa[0] else "<unk>" for word in before) if order > 1 else ()
+        assert sum(10 ** score(arpa, known, word) for word in words) == pytest.approx(1.0, abs=1e-5), known
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("texts")
 
 
 @pytest.mark.parametrize("words", [None, ["a", "b", "d"]])

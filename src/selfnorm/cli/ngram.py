@@ -31,7 +31,7 @@ def ngram(
         typer.Option(help='Leave out n-grams with at most this count, from unigrams up: "0 0 1"; the last goes on.'),
     ] = "0",
     vocab: Annotated[
-        Path | None, typer.Option(help="Word list; all other words become <unk>.", show_default=False)
+        Path | None, typer.Option(help="Word list; n-grams with other words are left out.", show_default=False)
     ] = None,
     keep_empty: Annotated[bool, typer.Option("--keep-empty", help="A blank line is an empty sentence.")] = False,
     memory: Annotated[str, typer.Option(help="Memory for arrays (K, M, G); larger ones lie on the disk.")] = "4G",
@@ -108,7 +108,7 @@ def _show(summary: "Summary") -> None:
         orders = ", ".join(map(str, summary.fallback))
         print(f"Too few or too odd counts to estimate the discounts of order {orders}: 0.5, 1 and 1.5 were taken")
     if summary.outside:
-        print(f"{summary.outside:,} different words are not in the list and became <unk>")
+        print(f"{summary.outside:,} different words are not in the list; their n-grams were left out")
     print(
         f"{summary.to}: {summary.words:,} words, {summary.sentences:,} sentences in {summary.seconds:.1f} s "
         f"({summary.words / summary.seconds:,.0f} words/s)"

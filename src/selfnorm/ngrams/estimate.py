@@ -68,9 +68,9 @@ def estimate_arpa(
 ) -> Summary:
     """Write the n-gram model of a text to `to`, packed if it ends in .gz or .bz2.
 
-    `prune` are the largest counts to leave out, from unigrams (0) up; the last holds for all further orders. Words that
-    are not in `vocabulary` become `<unk>`; where the text itself has `<unk>`, it is counted like any other word. Arrays
-    beyond `memory` bytes lie in files next to `to` while this runs.
+    `prune` are the largest counts to leave out, from unigrams (0) up; the last holds for all further orders. N-grams
+    with words that are not in `vocabulary` are left out, as by `lmplz --limit_vocab_file`; where the text itself has
+    `<unk>`, it is counted like any other word. Arrays beyond `memory` bytes lie in files next to `to` while this runs.
     """
     began = time.perf_counter()
     thresholds = pruning(prune, order)

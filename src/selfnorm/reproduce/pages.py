@@ -75,9 +75,10 @@ DIFFERENCES = """\
   utterances; how they are tuned was settled with these utterances in sight ([rescoring.md](rescoring.md)). So word
   error rates compare criteria with each other, not with the paper's.
 - **Test text.** Perplexities are of the test text of each corpus, in table 5 of both corpora together.
-- **4-gram.** Modified Kneser-Ney on the training text with the network's vocabulary; for books and for both texts
-  together trigrams and 4-grams seen once are left out. It is interpolated in table 3 as in the paper, with a weight
-  fitted to development text, and in every second pass here.
+- **4-gram.** Modified Kneser-Ney on the training text; n-grams with words outside the network's vocabulary are left
+  out, as `lmplz` does, so that it thinks little of `<unk>`, which the networks learn; for books and for both texts
+  together trigrams and 4-grams seen once are left out, too. It is interpolated in table 3 as in the paper, with a
+  weight fitted to development text, and in every second pass here.
 - **Speed.** The paper timed a GTX 1080 Ti.
 - **K = C in figure 1** is trained without groups only: each group would draw every word.
 """
