@@ -16,7 +16,6 @@ from selfnorm.registry import named, pick
 from selfnorm.samplers import SAMPLERS, Sampler
 
 NOISE = "log_uniform"
-DEFAULT = 8000  # samples, or all classes where there are fewer
 OTHERS = {  # what belongs to a noise or a sampler
     "power": "noise=Unigram(counts, power=...)",
     "smoothing": "noise=Unigram(counts, smoothing=...)",
@@ -91,7 +90,6 @@ class SampledLoss(nn.Module):
     ) -> Sampler:
         sampler = self.criterion.sampler if sampler is None else sampler
         if isinstance(sampler, str):
-            k = min(DEFAULT, size) if k is None else k
             made = _checked(_noise(size, noise, counts), size)
             sampler = pick("sampler", SAMPLERS, sampler, noise=made, k=k, groups=groups)
         elif k is not None or groups != 1 or counts is not None or noise not in (NOISE, sampler.noise):

@@ -270,3 +270,12 @@ def test_targets_take_the_e_of_their_own_group(name):
     of_all = sample.expected_target.view(5, 60)
     for group in range(5):
         torch.testing.assert_close(of_all[group][sample.ids[group]], sample.expected[group])
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize(("size", "k"), [(50, 50), (100_000, 8000)])
+def test_unless_told_otherwise_there_are_8000_samples_or_all_words(name, size, k):
+    """So a recipe that says nothing of its sampler trains with any vocabulary."""
+    sampler = SAMPLERS[name](LogUniform(size))
+    assert sampler.k == k
+    assert sampler.draw(torch.tensor([3])).ids.shape[-1] in (k, 2 * k)

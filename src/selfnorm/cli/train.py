@@ -99,7 +99,9 @@ def train(
     except (OutOfMemoryError, MemoryError) as error:
         if debug:
             raise
-        k, batch = chosen.sampler.options.get("k", 8000), dict(chosen.batches.options) or "8192 positions"
+        from selfnorm.samplers.shared import DEFAULT
+
+        k, batch = chosen.sampler.options.get("k", DEFAULT), dict(chosen.batches.options) or "8192 positions"
         named = error.__cause__ is not None  # a training step has said what did not fit; elsewhere PyTorch has
         what = error if named else f"out of memory with k = {k} and batches of {batch}; make one of them smaller"
         tell_once(f"selfnorm: {what}")

@@ -19,7 +19,7 @@ class Excluding(Shared):
     needs it, so that 2 K rows are touched. Every single position sees the same distribution as before.
     """
 
-    def __init__(self, noise: Noise, k: int = 8000, groups: int = 1, sharing: str = "batch") -> None:
+    def __init__(self, noise: Noise, k: int | None = None, groups: int = 1, sharing: str = "batch") -> None:
         super().__init__(noise, k, groups)
         if sharing not in ("position", "batch"):
             raise ValueError(f"sampler 'excluding' shares its draws by 'position' or 'batch', not {sharing!r}")

@@ -23,9 +23,9 @@ class Rejection(Shared):
 
     distinct = True
 
-    def __init__(self, noise: Noise, k: int = 8000, groups: int = 1) -> None:
+    def __init__(self, noise: Noise, k: int | None = None, groups: int = 1) -> None:
         super().__init__(noise, k, groups)
-        self.overdraw = 0 if k == noise.size else self._overdraw()
+        self.overdraw = 0 if self.k == noise.size else self._overdraw()
         self.waits = self.overdraw == LONGEST
 
     def draw(

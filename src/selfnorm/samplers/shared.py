@@ -11,6 +11,7 @@ from torch import Tensor
 from selfnorm.noise import Noise
 from selfnorm.samplers.sample import Sample, split
 
+DEFAULT = 8000  # samples, or all words where there are fewer
 FINE = 2**24  # what a float32 can tell apart in [0, 1)
 
 
@@ -35,8 +36,9 @@ class Shared:
     sharing: str = "batch"  # who shares a draw: the positions of a group, or "position": nobody
     distinct: ClassVar[bool] = False  # whether no id is drawn twice
 
-    def __init__(self, noise: Noise, k: int = 8000, groups: int = 1) -> None:
-        k, groups = _whole("k", k), _whole("groups", groups)
+    def __init__(self, noise: Noise, k: int | None = None, groups: int = 1) -> None:
+        k = min(DEFAULT, noise.size) if k is None else _whole("k", k)
+        groups = _whole("groups", groups)
         if k < 1 or groups < 1:
             raise ValueError(f"a sampler needs k >= 1 and groups >= 1, not k = {k} and groups = {groups}")
         if self.distinct and k > noise.size:

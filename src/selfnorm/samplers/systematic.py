@@ -20,12 +20,12 @@ class Systematic(Shared):
 
     distinct = True
 
-    def __init__(self, noise: Noise, k: int = 8000, groups: int = 1) -> None:
+    def __init__(self, noise: Noise, k: int | None = None, groups: int = 1) -> None:
         super().__init__(noise, k, groups)
         self.sure = self._solve()
         self.before = self._before(self.sure)
         self.rising = isinstance(noise, LogUniform | Uniform)  # an id is its own rank
-        self.rate = (k - self.sure) / (1 - self.before) if self.sure < k else 0.0  # lambda
+        self.rate = (self.k - self.sure) / (1 - self.before) if self.sure < self.k else 0.0  # lambda
 
     def draw(
         self, targets: Tensor, generator: torch.Generator | None = None, bounds: tuple[int, ...] | None = None
