@@ -120,8 +120,11 @@ def test_kaldi_ids_need_words(verb, tmp_path):
     status, _, err = verb(tmp_path / "lat.ark")
     assert status == 2
     assert "--words" in err
-    status, out, _ = verb(tmp_path / "lat.ark", "--words", tmp_path / "words.txt", "--json")
+    given = tmp_path / "lat.ark", "--words", tmp_path / "words.txt", "--json"
+    status, out, err = verb(*given)
     assert json.loads(out)["lattices"][0]["best"]["words"] == ["five"]
+    assert "one: Kaldi's lattices do not say their LM scale; give --lm-scale, 1/acwt, often 10; 1 is taken" in err
+    assert verb(*given, "--lm-scale", 10)[2] == ""
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from selfnorm.cli.options import Debug, Json, print_json, tell
+from selfnorm.cli.options import NO_SCALE, Debug, Json, print_json, tell
 
 if TYPE_CHECKING:
     from selfnorm.lattices import Broken, Lattice, Utterance
@@ -54,6 +54,8 @@ def lattice(
         if found and (svg or known.words is not None):
             one = "--svg draws one" if svg else "--reference has the words of one"
             raise ValueError(f"{file}: holds several lattices, but {one}; choose it with --utterance")
+        if lm_scale is None and not found and "kind" in each.header:  # Kaldi's
+            tell(f"{each.utterance}: {NO_SCALE}; 1 is taken")
         each = _scaled(each, lm_scale, word_penalty)
         said = known.of(each.utterance)
         found.append(summarize(each, said))

@@ -16,6 +16,7 @@ from selfnorm.files import finite
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
+NO_SCALE = "Kaldi's lattices do not say their LM scale; give --lm-scale, 1/acwt, often 10"
 PAUSE = 10.0  # seconds between two plain lines of progress
 
 

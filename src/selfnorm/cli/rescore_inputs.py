@@ -5,7 +5,7 @@ from math import isfinite, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from selfnorm.cli.options import tell
+from selfnorm.cli.options import NO_SCALE, tell
 
 if TYPE_CHECKING:
     from selfnorm.rescoring import Setting
@@ -127,10 +127,9 @@ class Headers:
         if self.refusal and row.kind != LIST:
             raise ValueError(self.refusal)
         if self.setting.lm_scale is None and row.kind in (TEXT, BINARY):
-            sentence = "Kaldi's lattices do not say their LM scale; give --lm-scale, 1/acwt, often 10"
             if self.tuning:  # a search at another scale goes wrong
-                raise ValueError(f"{row.utterance}: {sentence}, for the search before tuning")
-            self._once("kaldi", f"{row.utterance}: {sentence}; 1 is taken")
+                raise ValueError(f"{row.utterance}: {NO_SCALE}, for the search before tuning")
+            self._once("kaldi", f"{row.utterance}: {NO_SCALE}; 1 is taken")
         if self.setting.lm_scale is None and row.kind == LIST and row.scored and not self.tuning:
             sentence = "lists do not say the scale of their LM scores; give --lm-scale, for Kaldi's 1/acwt, often 10"
             self._once("lists", f"{row.utterance}: {sentence}; 1 is taken")
