@@ -1,6 +1,6 @@
 """What the search of push_forward costs: its defaults against no limits, on real lattices.
 
-    python benchmarks/search.py --of ASR/ps-lattices/slf --run runs/books-200k [--most 20000]
+    python benchmarks/search.py --of ASR/ps-lattices/slf --run runs/books-mode3-200k [--most 20000]
 
 Without limits every history is followed, which equals `exact` (tests/rescoring). Lattices are pruned by the first pass
 until at most `--most` histories are left: these are the ones that `exact` can do. Rows: benchmarks/results/search.csv.

@@ -186,13 +186,18 @@ def prepares() -> str:
 def ngrams() -> str:
     found = [{**row, "torch": "none", "way": f"`{row['way']}`"} for row in latest(rows("ngram"), "way", "text")]
     columns = {"way": "estimated by", "words": "words", "order": "order", "seconds": "seconds", "peak_mib": "MiB"}
-    return markdown({**columns, "ratio": "times lmplz"}, found).replace(", torch none", "")
+    return markdown({**columns, "ratio": "times as fast as lmplz"}, found).replace(", torch none", "")
 
 
 def queries() -> str:
     found = latest(rows("ngram_query"), "backend", "what")
     found = [{**row, "torch": "none", "way": f"{row['backend']}: {row['what']}"} for row in found]
-    columns = {"way": "what", "seconds": "seconds", "words_per_second": "words/s", "ratio": "times kenlm `score`, CPU"}
+    columns = {
+        "way": "what",
+        "seconds": "seconds",
+        "words_per_second": "words/s",
+        "ratio": "times as fast as kenlm's `score`, CPU",
+    }
     return markdown(columns, found).replace(", torch none", "")
 
 

@@ -60,6 +60,7 @@ def test_one_criterion_that_more_samples_do_not_help():
 def test_criteria_that_are_not_close():
     assert said(table2(), "NCE, Mode2 and Mode3") == [True, True]
     assert said([*table2()[1:], row("table2", "NCE, K = 100", 70.0)], "NCE, Mode2 and Mode3") == [False, True]
+    assert said([*table2()[1:], row("table2", "NCE, K = 100", 1.052 * 55)], "NCE, Mode2 and Mode3") == [None, True]
 
 
 @pytest.mark.parametrize(("last", "holds"), [(90.0, True), (40.0, False)])
@@ -69,7 +70,7 @@ def test_a_curve_that_flattens(last, holds):
 
 
 def test_cross_entropy_is_the_measure_seed_by_seed():
-    found = [row("table3", "CE", 50.0, wer=wer(10.0, 9.0, 11.0)), row("table3", "Mode3", 50.4, wer=wer(10.5, 9, 12))]
+    found = [row("table3", "CE", 50.0, wer=wer(10.0, 9.0, 11.0)), row("table3", "Mode3", 50.2, wer=wer(10.5, 9, 12))]
     assert said(found, "Mode3 at K = 8000 within 1 %") == [True]
     assert said(found, "Mode3 as it is has the WER") == [True]
     found.append(row("table3", "Mode3", 60.0, seed=2, wer=wer(14.0, 12, 15)))
@@ -97,10 +98,10 @@ def test_both_tables_say_all_as_soon_as_their_rows_are_there(item):
     number = item[-1]
     told = {each.expected: each for each in findings(found) if f"table {number})" in each.expected}
     as_good = told[f"Mode3 at K = 8000 within 1 % of cross entropy, or better (table {number})"]
-    assert (as_good.found, as_good.holds, as_good.seeds) == ("58.30 against 57.80: +0.9 %", True, 1)
+    assert (as_good.found, as_good.holds, as_good.seeds) == ("58.30 against 57.80: +0.9 %", None, 1)
     errors = "Mode3 as it is has the WER of cross entropy normalized, within the interval"
     assert told[f"{errors} (lists, table {number})"].found == (
-        "31.0 against 30.5 (27.5 to 33.5); difference +0.5, unpaired -3.7 to +4.7"
+        "31.00 against 30.50 (27.50 to 33.50); difference +0.50, unpaired -3.74 to +4.74"
     )
     assert len(told) == 2
     found += [made("BCE", 58.5, 0.36, 31.0), made("IS", 58.4, 0.2, 31.0)]
@@ -196,7 +197,7 @@ def test_seeds_that_disagree_decide_nothing(grouped, holds):
 
 def test_log_z():
     few, many = row("table2", "NCE, K = 100", 60.0, mean=0.5), row("table2", "NCE, K = 8000", 55.0)
-    assert said([few, many, row("table3", "CE", 50.0, mean=9.0)], "Scores used") == [True, True]
+    assert said([few, many, row("table3", "CE", 50.0, mean=9.0)], "Criteria that need no") == [True, True]
     mean, std = findings([few, many, row("table3", "BCE", 52.0, mean=-0.03)])
     assert (mean.found, mean.holds) == ("1 of 2 trainings; the largest is 0.030", False)
     assert (std.found, std.holds) == (
@@ -209,7 +210,7 @@ def test_log_z():
         ("beyond", "CE + (log Z)²"),
         ("beyond", "linear bound, K = 8000"),
     ):
-        assert said([row(item, label, 52.0, std=0.2)], "Scores used") == [True, False]
+        assert said([row(item, label, 52.0, std=0.2)], "Criteria that need no") == [True, False]
     assert said([row("beyond", "sampled softmax, K = 8000", 60.0, mean=-4.0)], "Sampled softmax") == [True]
     assert said([row("beyond", "sampled softmax, K = 8000", 60.0)], "Sampled softmax") == [False]
 

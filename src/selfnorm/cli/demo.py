@@ -1,4 +1,4 @@
-"""`selfnorm demo`: what this package is for, on real English, in about two minutes."""
+"""`selfnorm demo`: what this package is for, on real English, in about three minutes."""
 
 import shlex
 import sys
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def demo(
-    to: Annotated[Path, typer.Option(help="Folder for all that is made; one used before is gone on with.")] = Path(
+    to: Annotated[Path, typer.Option(help="Folder for all that is made; one used before is continued.")] = Path(
         "selfnorm-demo"
     ),
     truth: Annotated[
@@ -33,7 +33,7 @@ def demo(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Train and compare small models on built-in English and rescore lattices with them, on a CPU, in two minutes."""
+    """Train and compare small models on built-in English and rescore lattices with them, on a CPU, in minutes."""
     if truth:
         _known_truth(steps, json)
     else:

@@ -22,7 +22,7 @@ def lattice(
     file: Annotated[Path, typer.Argument(help="HTK lattice, Kaldi archive or a folder of them; plain, .gz, .bz2.")],
     reference: Annotated[
         str | None,
-        typer.Option(help="The true words, or a file of references: Kaldi text, .trn, JSONL.", show_default=False),
+        typer.Option(help="The true words, or a file of them: Kaldi text, .trn, CTM, STM, JSONL.", show_default=False),
     ] = None,
     utterance: Annotated[str | None, typer.Option(help="Only this utterance.", show_default=False)] = None,
     svg: Annotated[Path | None, typer.Option(help="Draw the best paths into this file.", show_default=False)] = None,

@@ -25,7 +25,7 @@ KEYS = ("criterion", "k", "perplexity", "perplexity_as_is", "log_z_mean", "log_z
 
 def reproduce(
     item: Annotated[str, typer.Argument(help="table1 to table5, figure1, beyond, or all of them by importance.")],
-    to: Annotated[Path, typer.Option(help="Folder for all that is made; one used before is gone on with.")],
+    to: Annotated[Path, typer.Option(help="Folder for all that is made; one used before is continued.")],
     scale: Annotated[
         str, typer.Option(help="tiny: built-in text, a CPU, minutes; small, full: a GPU, hours.")
     ] = "tiny",
@@ -223,7 +223,7 @@ def _show_plan(planned: "list[Planned]", json: bool) -> None:
     Console(highlight=False).print(table)
     left = {each.run: each.words for each in planned if each.state in ("to do", "begun") and each.run}
     rows = sum(each.state != "done" for each in planned)
-    print(f"{rows} of {len(planned)} rows to make; {len(left)} trainings of {sum(left.values()):,.0f} words, about")
+    print(f"{rows} of {len(planned)} rows to make; {len(left)} trainings of about {sum(left.values()):,.0f} words")
 
 
 def _write_page(page: Path, to: Path, scale: "Scale") -> None:

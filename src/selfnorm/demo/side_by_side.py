@@ -28,7 +28,7 @@ Watch = Callable[[str], AbstractContextManager[Watcher]]
 
 @dataclass(frozen=True)
 class Setting:
-    """What all models share; the defaults take about two minutes on two cores."""
+    """What all models share; the defaults take minutes on two cores."""
 
     criteria: tuple[str, ...] = ("ce", "nce", "mode3")
     size: int = 10_000  # words of the vocabulary

@@ -27,7 +27,7 @@ class Apart:
 
     def __str__(self) -> str:
         kind = "paired" if self.paired else "unpaired"
-        return f"difference {self.difference:+z.1f}, {kind} {self.low:+.1f} to {self.high:+.1f}"
+        return f"difference {self.difference:+z.2f}, {kind} {self.low:+.2f} to {self.high:+.2f}"
 
 
 class CrossEntropy:

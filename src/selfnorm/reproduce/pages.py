@@ -10,10 +10,11 @@ from pathlib import Path
 from selfnorm import report
 from selfnorm.files import atomic
 from selfnorm.reproduce.compared import SPEED, CrossEntropy, seeds, timed_again
-from selfnorm.reproduce.findings import CHANCE, CLEARLY, CLOSE, findings, serving
+from selfnorm.reproduce.findings import findings, serving
 from selfnorm.reproduce.measures import TIMED
 from selfnorm.reproduce.paper import TITLES
 from selfnorm.reproduce.plan import EN, ITEMS, LIBRI, SWB, SWEPT, Scale, rows
+from selfnorm.reproduce.prose import BEST, DIFFERENCES, INTRO, READING, RULES, TEXTS, WHY
 from selfnorm.reproduce.rows import Made
 from selfnorm.reproduce.tables import by_label, tables
 
@@ -23,65 +24,6 @@ USED = {SWB: "tables 2 and 3 and in large batches", SWEPT: "figure 1 and beyond"
 SAID = {True: "yes", False: "no", None: "undecided"}
 SOME = 12  # missing rows that are named
 FIRST = 1  # the seed that all rows have
-
-RULES = f"""\
-Clearly worse is by {100 * (CLEARLY - 1):.0f} %, close is within {100 * (CLOSE - 1):.0f} % of the perplexity.
-Perplexities are compared seed by seed: yes and no are what all seeds say (two agree every other time by chance),
-undecided is where they disagree, or where one is alone and what it compares lies within {100 * (CHANCE - 1):.1f} %.
-That a WER lies within the interval says that no difference was found, not that there is none: the interval of the
-difference says how large it may be. It is paired where both rows hold the errors of each utterance, and else as wide as
-if the utterances were different ones; undecided is where it holds both.
-"""
-WHY = """\
-Why: all positions of a batch share one draw, and with it the draw's error, which only steps average out. Batches of 32
-sentences make many steps: 1,000 samples are enough. Large batches make few, and need more samples, or groups with a
-draw each, which cost little while K is small. A systematic draw is as good as a distinct one, without a pass over the
-vocabulary. So the library draws systematically, 8,000 samples in one group unless told otherwise: that serves both.
-"""
-READING = """\
-- **PPL** is the perplexity of test text, normalized over the whole vocabulary; **PPL as is** takes scores as they are.
-  Where log Z is above 0 they add up to more than 1, and PPL as is comes out too low: compare it with PPL of the same
-  row only. log Z of CE and sampled softmax is that of their raw logits.
-- **PPL against CE** compares trainings of the same task, size of batch and seed, which saw the same words in the same
-  order.
-- **±** stands after the mean over seeds, and is half their range: with two seeds, the standard error of that mean. A
-  figure without it is of seed 1 alone, or the same for both. So do not compare means of one and of two seeds; compare
-  them against CE.
-- **An interval of a WER** is 95 %, by bootstrap over utterances, its ends averaged over seeds. It is that of one
-  system, on these speakers, with the scales that were chosen: `fraser` and `ljspeech` are one speaker each, `libri` is
-  5 utterances, and 134 utterances of `fraser` are in both sets. `so762-test` has 55 speakers; had these been drawn
-  instead of utterances, its interval would be wider.
-- **s/batch and words/s** are the median of {timed} runs over the training's first batches, with the paper's 32 or 64
-  sentences, on an otherwise idle machine; words/s in large batches are of the same training step on one full batch of
-  {large:,} positions, again and again. A row that differs from a timed one in seed or length only takes its timing.
-- **Time that trainings took** is added up: those that ran several at a time (`--at-once`) took longer each, and less
-  than that in all.
-"""
-DIFFERENCES = """\
-- **Text.** Switchboard (24M words), LibriSpeech (812M) and the in-house set EN (694M for the networks, 7,473M for the
-  count LM) are replaced by podcasts (26M), books (83M) and both together.
-- **Length of training.** The paper does not say how long it trained. Here all rows of a task see the same words, with
-  the same seed and size of batch in the same order:
-{passes}
-- **Optimizer.** Adam with a cosine schedule and gradient clipping at 1. Sampled criteria update the rows of words that
-  they touch (row-sparse Adam). Mode2 with a draw per position, CE and BCE update all rows; in table 4, of the inputs'
-  rows, CE and BCE only those that they touch. On PTB the two ways end within 0.3 % ([speed.md](speed.md)).
-- **Learning rates** are one for all criteria of a task, chosen on development text in short trainings: for the LSTM
-  with CE, which had 1 % less at twice the rate; for the Transformer with Mode3, on podcasts. Large batches have the
-  rate of small ones. So a criterion might do better with its own. Such choices move the order of criteria: with Adam's
-  beta2 at 0.99 instead of 0.999 CE was 7 % behind NCE ([log.md](log.md)).
-- **Utterances.** The paper rescores lattices of its own recognisers. Ours are public: lattices of pocketsphinx (166
-  utterances) and lists of Moonshine tiny (261), of read English. Scales, weights and penalties are cross-validated over
-  utterances; how they are tuned was settled with these utterances in sight ([rescoring.md](rescoring.md)). So word
-  error rates compare criteria with each other, not with the paper's.
-- **Test text.** Perplexities are of the test text of each corpus, in table 5 of both corpora together.
-- **4-gram.** Modified Kneser-Ney on the training text; n-grams with words outside the network's vocabulary are left
-  out, as `lmplz` does, so that it thinks little of `<unk>`, which the networks learn; for books and for both texts
-  together trigrams and 4-grams seen once are left out, too. It is interpolated in table 3 as in the paper, with a
-  weight fitted to development text, and in every second pass here.
-- **Speed.** The paper timed a GTX 1080 Ti.
-- **K = C in figure 1** is trained without groups only: each group would draw every word.
-"""
 
 
 def page(found: Sequence[Made], scale: Scale) -> str:
@@ -95,7 +37,7 @@ def page(found: Sequence[Made], scale: Scale) -> str:
     lines = [
         "# The paper, redone in public",
         "",
-        f"This page is made from finished rows and never typed by hand. {_state(found, scale)}",
+        f"{INTRO}{textwrap.fill(_state(found, scale), 120)}",
         "",
         *_expected(found),
         *("## How to read the tables", "", "".join([reading, *_chance(found)])),
@@ -156,10 +98,7 @@ def _again_by(at: str) -> Iterator[str]:
         f"{run} all {at} --to benchmarks/results/reproduce --page docs/reproduce.md    this page",
         "```",
         "",
-        "DATA holds `podcasts`, `books`, `librispeech` and `asr`. Finished rows are in `DIR/rows.jsonl`, a line for",
-        "each; those of several machines are joined by `cat`. Trainings that share a GPU run side by side only under",
-        "NVIDIA's MPS (`nvidia-cuda-mps-control -d`); without it they take turns.",
-        "",
+        TEXTS,
     )
 
 
@@ -177,7 +116,7 @@ def _expected(found: Sequence[Made]) -> Iterator[str]:
         )
         for each in told:
             yield f"| {each.expected} | {each.found} | {each.seeds or '-'} | {SAID[each.holds]} |"
-        yield from ("", textwrap.fill(RULES, 120), "")
+        yield from ("", RULES)
 
 
 def _section(item: str, found: Sequence[Made], scale: Scale) -> Iterator[str]:
@@ -199,7 +138,10 @@ def _section(item: str, found: Sequence[Made], scale: Scale) -> Iterator[str]:
         yield from ("| " + " | ".join(cells) + " |" for cells in body)
         yield ""
     if item == "beyond":
-        yield from _best(costs, "Worth their time, since whatever has a lower perplexity takes longer (against CE):")
+        yield from _best(
+            costs,
+            BEST,
+        )
         yield from _best(_costs(here, large=True), "And in large batches:")
         yield from (WHY,) if serving(here) else ()
     for row in here:
@@ -233,7 +175,7 @@ def origin(here: Sequence[Made], planned: int) -> str:
             sum({row["run"]: row["training_seconds"] for row in here if row.get("training_seconds")}.values()) / 60
         )
         words = f"{seen[0]:,}" if len(seen) == 1 else f"{seen[0]:,} to {seen[-1]:,}"
-        sentence += f"; each training saw {words} words, and all of them took {minutes:,.1f} minutes"
+        sentence += f"; each training saw {words} words, sentence ends among them; all took {minutes:,.1f} minutes"
     if tested := sorted({row["test_words"] for row in here if row.get("test_words")}):
         sentence += f"; the test text has {' and '.join(f'{each:,}' for each in tested)} words"
     return f"{sentence}."
