@@ -66,9 +66,9 @@ def counting(name: str) -> Iterator[Callable[[int, int], None] | None]:
 
 def read_text(path: Path, keep_empty: bool) -> list[list[str]]:
     """The words of each sentence of a text, of which there must be one."""
-    from selfnorm.corpus.text import check_file, read_sentences
+    from selfnorm.corpus.text import check_text, read_sentences
 
-    check_file(path)
+    check_text(path)
     sentences = list(read_sentences(path, keep_empty))
     if not sentences:
         raise ValueError(f"{path}: holds no sentence; give a text with one sentence per line")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from selfnorm.corpus.numbering import Numbering, Numbers
-from selfnorm.corpus.text import BadText, bad_text, blocks, check, check_file
+from selfnorm.corpus.text import BadText, bad_text, blocks, check, check_text
 
 Show = Callable[[str, int, int], None]  # told the stage, and how much of it is done
 
@@ -24,7 +24,7 @@ class Numbered:
 
     def __iter__(self) -> Iterator[Numbers]:
         for path in self.texts:
-            check_file(path)
+            check_text(path)
         total, before = sum(path.stat().st_size for path in self.texts), 0
         for path in self.texts:
             for block in blocks(path):

@@ -10,7 +10,7 @@ from selfnorm.cores import cores
 from selfnorm.corpus.segments import Placed, Translator, merge, run_path, write_run
 from selfnorm.corpus.staging import SCRATCH, staged
 from selfnorm.corpus.store import PARTS, VOCABULARY, is_data, write_store
-from selfnorm.corpus.text import BLOCK, bad_text, blocks, check_file
+from selfnorm.corpus.text import BLOCK, bad_text, blocks, check_text
 from selfnorm.corpus.workers import MOST, TYPES, BadBlock, Task, number
 from selfnorm.vocabulary import END, UNKNOWN, Vocabulary
 
@@ -117,7 +117,7 @@ def check(sources: list[Source], to: Path, size: int | None) -> None:
     if not any(source.part == "train" for source in sources):
         raise ValueError("no text to prepare; name at least one file")
     for source in sources:
-        check_file(source.path)
+        check_text(source.path)
     if size is not None:
         Vocabulary.from_counts({}, size)
     if to.exists() and not is_data(to) and not (to.is_dir() and not any(to.iterdir())):

@@ -41,7 +41,7 @@ class Block:
     read: int  # bytes of the (packed) file read so far
 
 
-def check_file(path: Path) -> None:
+def check_text(path: Path) -> None:
     """A text is read more than once, and what comes through a pipe is not."""
     advice = "give a text, plain, .gz or .bz2"
     if not path.exists():

@@ -37,8 +37,8 @@ def fit(scores: Sequence[Floats]) -> list[float]:
     """The weights under which a text is likeliest, from every scorer's scores of its words.
 
     The likelihood is concave: with g_i the mean of exp(score_i) over that of the mixture, EM multiplies w_i by g_i, and
-    no weights are better by more than max g - 1 nats per word. Where scorers are much alike g is near 1 and EM would
-    take hours: so w_i is multiplied by a power of g_i, which doubles as long as it helps. Words that no scorer thinks
+    no weights are better by more than max g - 1 nats per word. Where scorers are much alike g is near 1 and EM
+    creeps: so w_i is multiplied by a power of g_i, which doubles as long as it helps. Words that no scorer thinks
     possible say nothing.
     """
     table = np.stack(scores)  # [scorers, words]
