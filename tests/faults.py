@@ -15,8 +15,7 @@ import torch
 Hook = Callable[[str], None]
 
 
-def in_child(action: Callable[[], None]) -> int:
-    """Run `action` in a forked child; its exit status, or minus the signal that ended it."""
+def _start(action: Callable[[], None]) -> int:
     child = os.fork()
     if child == 0:
         try:
@@ -25,7 +24,27 @@ def in_child(action: Callable[[], None]) -> int:
             os._exit(0)
         except BaseException:
             os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return child
+
+
+def in_child(action: Callable[[], None]) -> int:
+    """Run `action` in a forked child; its exit status, or minus the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(_start(action), 0)[1])
+
+
+@contextmanager
+def beside(action: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+    """`action` in a child that is killed at the end of the block; whether it still runs."""
+    child = _start(action)
+
+    def runs() -> bool:
+        return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+    try:
+        yield runs
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def stages(write: Callable[[Hook], object]) -> list[str]:
