@@ -25,7 +25,7 @@ import triton
 sys.path.insert(0, str(Path(__file__).parent))
 from device_attention import HALVES, attention, compiled
 from device_steps import captured, drawn, flat, recorded, repeated, updates
-from device_sums import DTYPES, GPU, Found, every_word, sampled
+from device_sums import DTYPES, GPU, Found, every_word, own, sampled
 from rows import RESULTS, machine
 
 LARGE = [  # N, K, H, groups, bias
@@ -58,8 +58,13 @@ def families(small: bool) -> dict[str, list[tuple[Any, ...]]]:
         heads += [(1, 64, 1, 128), (7, 45, 3, 128), (5, 64, 16, 32), (300, 29, 12, 16), (4096, 24, 8, 64)]
     loops = [(name, groups) for name in ("mode3", "nce", "sampled_softmax", "mode2") for groups in (1, 2)]
     loops = loops[:2] if small else loops
+    loops.append(("mode2", 0))
+    alone = [(7, 5, 60, 9, True), (40, 20, 30, 16, False)]  # N, K, C, H, bias
+    if not small:
+        alone += [(450, 100, 30_000, 2048, True), (8192, 20, 3000, 128, True), (300, 1000, 20_000, 257, False)]
     return {
         "sampled": [(sampled, shape, kind) for shape in (SMALL if small else LARGE) for kind in kinds],
+        "own samples": [(own, shape, kind) for shape in alone for kind in kinds],
         "every word": [(every_word, shape, kind) for shape in whole for kind in kinds],
         "row updates": [(updates, *each) for each in rows],
         "copies": [(flat, size) for size in ((100, 5000) if small else (1, 2047, 1_000_003, 132_000_000))],

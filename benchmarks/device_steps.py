@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from device_sums import GPU, PLACE, Found, Values, distance, judged
@@ -14,6 +15,7 @@ from selfnorm.ops import ADAGRAD, ADAM, SGD, Rule, Scalars, draws, halves, keep_
 from selfnorm.ops.rows import NOWHERE, Piece
 from selfnorm.ops.updates import FusedRows, PlainRows
 from selfnorm.optim import OPTIMIZERS, Optimizer, RowAdam
+from selfnorm.samplers.excluding import Excluding
 from selfnorm.samplers.systematic import SURE, Systematic
 from selfnorm.training.steps import Outcome, Steps
 
@@ -117,6 +119,7 @@ class Training:
     """A user's loop: a layer before the output, one norm, one clip, and a step on the rows that were touched."""
 
     def __init__(self, small: bool, criterion: str, groups: int) -> None:
+        """Without groups each position draws for itself."""
         n, size, h, k = (24, 120, 16, 30) if small else (512, 20_000, 256, 1000)
         generator = torch.Generator().manual_seed(0)
         self.inputs = torch.randn(n, h, generator=generator).to(PLACE)
@@ -125,8 +128,10 @@ class Training:
         self.body = nn.Parameter((torch.randn(h, h, generator=generator) / h**0.5).to(PLACE))
         self.weight = nn.Parameter((torch.randn(size, h, generator=generator) / h**0.5).to(PLACE))
         self.bias = nn.Parameter(torch.full((size,), -6.0, device=PLACE))
+        own = Excluding(LogUniform(size), k, sharing="position")
+        how: dict[str, Any] = {"k": k, "groups": groups} if groups else {"sampler": own}
         self.loss = SampledLoss(
-            size, criterion, k=k, groups=groups, sparse=True, impl="fused", generator=self.chance, ignore_index=None
+            size, criterion, **how, sparse=True, impl="fused", generator=self.chance, ignore_index=None
         )
         dense, rows = OPTIMIZERS["adam"]([self.body]), RowAdam([self.weight, self.bias], half=GPU)
         self.optimizer = Optimizer(dense, rows)

@@ -15,7 +15,7 @@ from selfnorm.noise import LogUniform, Unigram
 from selfnorm.ops import MOST, columns, fused, softplus_sum
 from selfnorm.output import Layer, identity
 from selfnorm.registry import pick
-from selfnorm.samplers import SAMPLERS
+from selfnorm.samplers import SAMPLERS, Sample
 
 GPU = torch.cuda.is_available()
 PLACE = "cuda" if GPU else "cpu"
@@ -121,6 +121,18 @@ def sampled(small: bool, shape: tuple[int, int, int, int, bool], dtype: str) -> 
                 sample = sampler.draw(case.targets, torch.Generator(PLACE).manual_seed(k))
                 run = partial(case.run, criterion, sample, dtype)
                 yield compared(f"{name} {way} {noise} {shape}", run, dtype)
+
+
+def own(small: bool, shape: tuple[int, int, int, int, bool], dtype: str) -> Iterator[Found]:
+    """Every sampled criterion with samples that each position has to itself, frequent words many times among them."""
+    n, k, size, h, bias = shape
+    case, noise = Case.made(n, size, h, bias), LogUniform(size)
+    ids = noise.inverse(torch.rand(n, k, generator=torch.Generator().manual_seed(k)).double()).to(PLACE)
+    ids = torch.where(ids == case.targets[:, None], (ids + 1) % size, ids)  # Mode2 is for samples without the target
+    sample = Sample(ids, k * noise.prob(ids), k * noise.prob(case.targets))
+    for name in CRITERIA:
+        if (criterion := pick("criterion", CRITERIA, name)).sampled:
+            yield compared(f"{name} own {shape}", partial(case.run, criterion, sample, dtype), dtype)
 
 
 def every_word(small: bool, shape: tuple[int, int, int, bool], dtype: str) -> Iterator[Found]:

@@ -331,6 +331,18 @@ def test_most_bounds_what_is_kept(name, groups):
     assert kept(4096) < logits / 2
 
 
+@pytest.mark.parametrize("ignored", [False, True])
+def test_one_position_without_a_dimension_has_samples_of_its_own(ignored):
+    hidden, weight, target, bias = case()
+    samples, target = torch.tensor([3, 4, 5]), torch.tensor(-100 if ignored else 7)
+    given = {"criterion": "mode2", "log_expected": torch.rand(3)}
+    alone = functional.sampled_loss(hidden[0], weight, target, bias, samples=samples, **given)
+    given["log_expected"] = given["log_expected"][None]
+    torch.testing.assert_close(
+        alone, functional.sampled_loss(hidden[:1], weight, target[None], bias, samples=samples[None], **given)
+    )
+
+
 def test_ignored_positions_with_weights():
     hidden, weight, target, bias = case()
     every = drawn("mode3", reduction="none")(hidden, weight, target, bias).detach()

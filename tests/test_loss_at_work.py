@@ -9,7 +9,9 @@ from torch import nn
 
 from selfnorm import LogUniform, Output, SampledLoss, Uniform, Unigram, output
 from selfnorm.criteria import CRITERIA
+from selfnorm.functional import sampled_loss
 from selfnorm.ops import take
+from selfnorm.optim import RowSGD
 from selfnorm.samplers import SAMPLERS
 
 C, H, N, K = 50, 8, 24, 10
@@ -56,6 +58,21 @@ def test_compiled_as_one_graph_for_any_batch(name):
     loss = torch.compile(SampledLoss(C, sampler=name, k=K), fullgraph=True, dynamic=True)
     for positions in (6, 9, 17):
         assert torch.isfinite(loss(torch.randn(positions, H), weight, torch.arange(positions)))
+
+
+@pytest.mark.parametrize("ignored", [None, -100])
+def test_compiled_as_one_graph_where_a_row_optimizer_has_the_table(ignored):
+    """As to measure on held-out positions, by dense sums and a criterion's name."""
+    torch._dynamo.reset()
+    hidden, weight, target = case()
+    optimizer = RowSGD([weight])
+
+    def measure(hidden, weight):
+        return sampled_loss(hidden, weight, target, criterion="bce", ignore_index=ignored)
+
+    compiled = torch.compile(measure, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(hidden, weight), measure(hidden, weight))
+    assert optimizer.given == [weight]
 
 
 def test_built_without_a_device():

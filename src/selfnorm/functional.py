@@ -8,6 +8,7 @@ from torch import Tensor
 from selfnorm.criteria import CRITERIA, Criterion
 from selfnorm.criteria.importance import Mode2
 from selfnorm.ops import MOST
+from selfnorm.ops.rows import waiting
 from selfnorm.output import Layer
 from selfnorm.registry import named, pick
 from selfnorm.samplers import Sample, Sampler, split
@@ -41,8 +42,9 @@ def sampled_loss(
     logarithms of their expected counts (same shape) and, for `nce` and `sampled_softmax`, those of the targets (...).
     Positions whose target is `ignore_index` count nothing. "mean" divides by the sum of the example weights (by the
     number of positions that count, without weights); where nothing counts the loss is 0.
-    At most `most` logits are in memory at a time. `sparse` gives weight and bias row-sparse gradients: COO for torch's
-    optimizers, or left for `selfnorm.optim.RowAdam` and its kin where a table was given to one of them.
+    At most `most` logits are in memory at a time, or all of those of (..., K) samples. `sparse` gives weight and bias
+    row-sparse gradients: COO for torch's optimizers, or left for `selfnorm.optim.RowAdam` and its kin where a table was
+    given to one of them.
     `impl` is "auto", "plain" (PyTorch) or "fused" (Triton, on a GPU).
     """
     criterion = pick("criterion", CRITERIA, criterion) if isinstance(criterion, str) else criterion
@@ -59,11 +61,13 @@ def sampled_loss(
         flat = flat.masked_fill(~kept[:, None], 0)  # nothing of an ignored position comes through, not even a nan
         if log_expected_target is not None:
             log_expected_target = log_expected_target.masked_fill(~kept.view(target.shape), 0)
-        if samples is not None and samples.shape[:-1] == target.shape and samples.ndim > 1:
+        if samples is not None and samples.shape[:-1] == target.shape:
             ignored = ~kept.view(*target.shape, 1)
             samples = samples.masked_fill(ignored, min(1, len(weight) - 1))  # not the target, which is 0 now
             if log_expected is not None and log_expected.shape == samples.shape:
                 log_expected = log_expected.masked_fill(ignored, 0)
+    elif (sparse or not torch.compiler.is_compiling()) and waiting(weight) is not None:
+        flat = flat.clone()  # rows' gradients hold it until the step; the caller may write to his own before
     _check_range(targets, len(weight))
 
     sample: Any = None  # a criterion over the whole vocabulary takes none
@@ -181,7 +185,7 @@ def _given(
         raise ValueError("log_expected holds nan or -inf; what was drawn has an expected count above 0")
     if not samples.shape[-1]:
         raise ValueError("samples are empty; give at least one for each position")
-    own = samples.shape[:-1] == shape and samples.ndim > 1
+    own = samples.shape[:-1] == shape
     if not own and samples.ndim != 1:
         raise ValueError(f"samples {tuple(samples.shape)} must be [K], or {(*shape, 'K')} for each position's own")
     if isinstance(criterion, Mode2) and not own:

@@ -44,17 +44,18 @@ def compile_only(self, *args, grid=None, warmup=None, **options):
         triton.compile(ASTSource(self, signature, constants, attributes), target=HOPPER, options=chosen or None)
 
 
-def step(name, optimizer, groups, k):
+def step(name, optimizer, groups, k, **options):
     weight, bias = (torch.nn.Parameter(torch.randn(shape)) for shape in ((C, H), (C,)))
     criterion, rows = CRITERIA[name](), optimizer([weight, bias], half=True)
     hidden, targets = torch.randn(N, H, dtype=torch.bfloat16).requires_grad_(), torch.randint(0, C, (N,))
-    sampler = SAMPLERS[criterion.sampler](noise=LogUniform(C), k=k, groups=groups)
+    sampler = SAMPLERS[criterion.sampler](noise=LogUniform(C), k=k, groups=groups, **options)
     sample = sampler.draw(targets) if criterion.sampled else None
     criterion.loss(hidden, Layer(weight, bias, criterion.sampled, "fused"), targets, sample).mean().backward()
     numbers = updates.Scalars(*(torch.ones(()) for _ in range(4)))
     for table in (weight, bias) if criterion.sampled else ():
         touched = updates.FusedRows(list(ops.expect(table)))
         touched.square()
+        touched.dense(table)
         touched.update(table, rows._moments(table), rows.rule, numbers)
 
 
@@ -65,6 +66,7 @@ step("nce", RowAdagrad, 1, 70)
 step("linear", RowSGD, 2, 64)
 step("sampled_softmax", RowSGD, 1, 64)
 step("mode2", RowSGD, 1, 64)
+step("mode2", RowAdam, 1, 10, sharing="position")
 step("bce", RowSGD, 1, 64)
 fused.log_z(torch.randn(N, H, dtype=torch.bfloat16), torch.randn(C, H), None, LOG_SIGMOIDS)
 draws.systematic(torch.rand(1, 1).double(), torch.arange(5), torch.ones(3).double(), 2, 10, 100, 0.999)

@@ -9,7 +9,9 @@ import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-KERNELS = "_draw attend attend_back gather missed move ranks slopes squares target_logits update values"
+KERNELS = """
+_draw attend attend_back chunks dots gather merge missed move pulls ranks slopes squares target_logits update values
+""".strip()
 
 
 def test_every_kernel_compiles():

@@ -35,7 +35,7 @@ def test_a_few_of_each_family_pass(few, capsys):
     of_a_gpu = {"blocks", "CUDA graph", "recorder"}
     assert all(each.cases and each.worst <= 1 for name, each in results.items() if name not in of_a_gpu)
     printed = capsys.readouterr().out.splitlines()
-    assert len(printed) == len(results) == 10
+    assert len(printed) == len(results) == 11
     assert printed[0].split() == ["sampled", "2", "cases", "worst", f"{results['sampled'].worst:.3g}", "pass"]
     assert torch.cuda.is_available() or printed[-1].endswith("skipped: there is no GPU")
 

@@ -67,6 +67,22 @@ def test_the_kernels_move_rows_as_plain_does(name, width, own):
 
 
 @pytest.mark.parametrize("rows", [PlainRows, FusedRows])
+@pytest.mark.parametrize("name", RULES)
+def test_rows_of_two_dimensions_move_as_flat_ones(name, rows):
+    """As many rows are touched as each has of its own: nothing must be spread over the wrong ones."""
+    ids, values = torch.tensor([1, 2, 3, 4, 5, 6, 7, 8, 8], device=PLACE), torch.randn(9, 8, 3, device=PLACE)
+    flat = tables(24, MOMENTS[name])
+    deep = [each.clone() for each in flat]
+    deep[:3] = [each.view(C, 8, 3) for each in deep[:3]]
+    for made, pieces in ((flat, [Piece(ids, values.flatten(1))]), (deep, [Piece(ids, values)])):
+        each = rows(pieces)
+        torch.testing.assert_close(each.square(), PlainRows([Piece(ids, values.flatten(1))]).square())
+        each.update(made[0], made[1:], RULES[name], scalars())
+    for one, other in zip(flat, deep):
+        torch.testing.assert_close(one.flatten(), other.flatten(), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("rows", [PlainRows, FusedRows])
 def test_a_step_that_is_not_finite_changes_nothing(rows):
     table, *moments = tables(24, 3)
     rows([piece(24)]).update(table, moments, RULES["adam"], scalars(finite=0.0))

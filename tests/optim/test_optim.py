@@ -270,6 +270,19 @@ def test_cosine_is_its_formula():
     assert found[60] == pytest.approx(0.55)
 
 
+@pytest.mark.parametrize("steps", [1, 2, 3, 60, 199, 200])
+def test_cosine_reaches_its_peak_and_falls_in_short_runs_too(steps):
+    found = scales("cosine", steps)
+    assert found.index(1) == max(0, steps // 2 - 1)
+    assert sum(found) == pytest.approx(steps / 2 + 1, abs=0.5)
+    assert found[-1] < 0.01 or steps < 60
+
+
+@pytest.mark.parametrize("name", ["constant", "cosine"])
+def test_a_warm_up_that_ends_within_a_step_goes_no_higher(name):
+    assert max(scales(name, 20, warmup=7.5)) == 1
+
+
 @pytest.mark.parametrize("per_epoch", [1, 7, 10, 1327])
 def test_step_holds_for_four_epochs_then_halves(per_epoch):
     """Zaremba et al. 2014, whose epochs count from 1: lr_decay ** max(epoch - 4, 0)"""

@@ -1,7 +1,8 @@
 """Sums over some or all words; this file chooses who computes them.
 
-`output.impl` says who: "plain" (plain.py, PyTorch), "fused" (fused.py, Triton; an error where it cannot run) or "auto":
-fused on a GPU where the products are in bfloat16 and the positions share their draw, if the logits fit into `most`.
+`output.impl` says who: "plain" (plain.py, PyTorch), "fused" (Triton: fused.py, and own.py where each position has its
+own samples; an error where it cannot run) or "auto": fused on a GPU where the products are in bfloat16 and positions
+share their draw, if the logits fit into `most`.
 The sums come with the logits of the targets: where both are computed at once, a target that was drawn costs nothing.
 """
 
@@ -13,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from selfnorm.ops import halves, plain
+from selfnorm.ops import halves, own, plain
 from selfnorm.ops.attention import LONGEST, SIZES, short_attention
 from selfnorm.ops.plain import MOST, Drawn, Function, Table, dot, product, softplus
 from selfnorm.ops.rows import NOWHERE, Piece, expect, fresh_half, keep_half, take
@@ -152,13 +153,29 @@ def _both(
     most: int,
     options: dict[str, Any],
 ) -> tuple[Tensor, Tensor]:
-    if _is_fused(hidden, output, sample, most):
+    is_fused = _is_fused(hidden, output, sample, most)
+    if sample is not None and sample.bounds is None:
+        if is_fused or plain.FEW * sample.ids.shape[1] < len(output.weight):
+            output = plain.Known(output, _own_logits(hidden, output, targets, sample.ids, is_fused, most))
+    elif is_fused:
         from selfnorm.ops import fused
 
         return getattr(fused, name)(hidden, output, sample, targets, most=most, **options)
-    if sample is not None and sample.bounds is not None and _is_dense(output):
+    elif sample is not None and _is_dense(output):
         output = plain.Taken(output, sample, targets)
     return output.logit(hidden, targets), getattr(plain, name)(hidden, output, sample, targets, most=most, **options)
+
+
+def _own_logits(hidden: Tensor, output: Table, targets: Tensor, ids: Tensor, is_fused: bool, most: int) -> Tensor:
+    """Of each position's target and its own ids: together, so that a table has one gradient of both."""
+    both = torch.cat([targets[:, None], ids], 1)
+    if is_fused:
+        from selfnorm.ops import fused
+
+        return own.own_logits(fused.cast(hidden), output, both.to(torch.int32), fused=True)
+    if hidden.device.type == "cpu" and not torch.compiler.is_compiling() and not hasattr(output.weight, "shards"):
+        return own.own_logits(hidden, output, both, fused=False)
+    return plain.own_logits(hidden, output, both, most)
 
 
 def _is_dense(output: Table) -> bool:
@@ -173,13 +190,10 @@ def _is_fused(hidden: Tensor, output: Table, sample: Drawn | None, most: int) ->
     if sample is None:
         able, fits = not getattr(output, "sparse", False), True
     else:
-        able, fits = sample.bounds is not None, len(hidden) * sample.ids.shape[1] <= most
+        able, fits = True, sample.bounds is not None and len(hidden) * sample.ids.shape[1] <= most
     if impl == "fused":
         if not able:
-            raise ValueError(
-                "impl = 'fused' is for draws that positions share, and for dense gradients of every word; "
-                "take impl = 'auto' for this criterion"
-            )
+            raise ValueError("impl = 'fused' is for dense gradients of every word; take 'auto', or sparse = False")
         if not has_triton() or (hidden.device.type != "cuda" and not _interpreted()):
             raise ValueError("impl = 'fused' needs a GPU and Triton 3.6 or newer; take impl = 'auto'")
         return True

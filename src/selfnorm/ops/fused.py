@@ -64,6 +64,7 @@ class _Joint(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, targets, slot, touched, total, *kept = ctx.saved_tensors
+        hidden = hidden.detach()  # what waits for the step keeps no graph
         drawn, width = len(touched) - len(hidden), hidden.shape[1]
         own, grad = (each.float().contiguous() for each in grads)
         of_hidden, of_rows = torch.empty_like(hidden), hidden.new_empty(drawn, width)
@@ -147,7 +148,7 @@ def _stretches(
         yield slice(first, first + length), Block(columns, table, bias, hidden.dtype, touched)
 
 
-def _cast(hidden: Tensor) -> Tensor:
+def cast(hidden: Tensor) -> Tensor:
     """In the dtype of the products: autocast's, where that is on."""
     kind = hidden.device.type
     return (hidden.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else hidden).contiguous()
@@ -166,15 +167,14 @@ def target_and_sum(
     most: int = MOST,
 ) -> tuple[Tensor, Tensor]:
     """The targets' logits [N], and sum_k scale_k value(logit_nk - shift_k), or log sum_k exp(logit_nk - shift_k) [N]"""
-    tensors = _cast(hidden), output.weight, output.bias, targets.contiguous()
+    tensors = cast(hidden), output.weight, output.bias, targets.contiguous()
     if sample is None:
         size = len(output.weight)
         if len(hidden) * size > most:
             return output.logit(hidden, targets), _Whole.apply(*tensors, kind, skip, most)
         ids = torch.arange(size, dtype=torch.int32, device=hidden.device)[None]
         return _Joint.apply(*tensors, Columns(kind, ids, (0, len(hidden)), True, skip), False)
-    if sample.bounds is None:
-        raise ValueError("the fused sums need a draw that positions share; take impl = 'auto' for one per position")
+    assert sample.bounds is not None  # what each position has to itself goes by own.py
     numbers = {"low": getattr(sample, "low", None), "shift": shift, "scale": scale}
     given = {name: None if each is None else each.contiguous() for name, each in numbers.items()}
     rising = getattr(sample, "rising", False)
@@ -191,4 +191,4 @@ log_sum_exp = partial(target_and_sum, LOG_SUM)
 def log_z(hidden: Tensor, weight: Tensor, bias: Tensor | None, kind: int, most: int = MOST) -> Tensor:
     """log sum_c exp(link(logit_nc)) over every word -> [N], for evaluation: it has no gradient."""
     targets = torch.empty(len(hidden), dtype=torch.int32, device=hidden.device)
-    return _Whole.apply(_cast(hidden), weight, bias, targets, kind, False, most)
+    return _Whole.apply(cast(hidden), weight, bias, targets, kind, False, most)

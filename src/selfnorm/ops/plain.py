@@ -55,6 +55,20 @@ class Taken:
         )
 
 
+class Known:
+    """A table whose logits are there: of targets and, beside them, of each position's own samples [N, 1 + K]."""
+
+    def __init__(self, output: Table, logits: Tensor) -> None:
+        self.weight, self.bias, self.logits = output.weight, output.bias, logits
+
+    def rows(self, ids: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        raise AssertionError("nobody needs rows to logits that are known")
+
+    def logit(self, hidden: Tensor, ids: Tensor) -> Tensor:
+        """Those of the targets."""
+        return self.logits[:, 0]
+
+
 class Drawn(Protocol):
     """The part of a Sample that says which ids count where."""
 
@@ -164,6 +178,23 @@ def log_z(hidden: Tensor, output: Table, link: Function, *, most: int = MOST) ->
     return _by_parts(lambda logit, part, row: link(logit).logsumexp(-1), hidden, output, None, most)
 
 
+def own_logits(hidden: Tensor, output: Table, ids: Tensor, most: int = MOST) -> Tensor:
+    """Those of ids [N, K] that each position has to itself, from their rows; `most` numbers of these at a time."""
+
+    def block(hidden: Tensor, ids: Tensor) -> Tensor:
+        rows, bias = output.rows(ids)
+        kind = torch.promote_types(wide(rows).dtype, wide(hidden).dtype)
+        with torch.autocast(hidden.device.type, enabled=False):
+            logit = (rows.to(kind) @ hidden.to(kind)[:, :, None])[:, :, 0]
+        return logit if bias is None else logit + wide(bias)
+
+    numbers = ids.shape[1] * hidden.shape[1]
+    again = torch.is_grad_enabled() and len(ids) * numbers > most
+    compute = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False) if again else block
+    parts = (each.split(max(1, most // max(1, numbers))) for each in (hidden, ids))
+    return torch.cat([compute(*part) for part in zip(*parts)])
+
+
 def product(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Every logit of these rows: [n, K]"""
     weight = weight.to(hidden.dtype)
@@ -218,13 +249,11 @@ def _runs(hidden: Tensor, output: Table, sample: Drawn | None) -> Iterator[_Run]
             yield _Run(first, last, group, every, weights[group], bias, sample.ids.shape[1])
     elif sample is None:
         yield _Run(0, len(hidden), None, every, *output.rows(None), len(output.weight))
-    elif FEW * (ids := sample.ids).shape[1] < len(output.weight):  # then taking K rows costs less than every logit
-
-        def some(hidden: Tensor, weight: Tensor, bias: Tensor | None, part: slice) -> Tensor:
-            return output.logit(hidden[:, None], ids[part])
-
-        yield _Run(0, len(hidden), None, some, output.weight, output.bias, ids.shape[1] * hidden.shape[1])
+    elif isinstance(output, Known):
+        there = output.logits[:, 1:]
+        yield _Run(0, len(hidden), None, lambda *given: there[given[-1]], output.weight, output.bias, there.shape[1])
     else:
+        ids = sample.ids
 
         def chosen(hidden: Tensor, weight: Tensor, bias: Tensor | None, part: slice) -> Tensor:
             return product(hidden, weight, bias).gather(1, ids[part])

@@ -1,7 +1,9 @@
 """Triton kernels that walk over the touched rows of a table: their norm, and the optimizers' updates.
 
 Entries are sorted by id, so that those of one row follow each other: a run. The program at the start of a run sums it,
-in float32 and in the order of the entries, and all others of the run do nothing.
+in float32 and in the order of the entries, and all others of the run do nothing. Where runs may be of thousands (CHUNK
+is not 0), entries are parted into chunks: each sums the part of a run that goes on from the chunk before, and who
+stands at the start of the run sums these parts.
 """
 
 import triton
@@ -33,13 +35,14 @@ def ranks(Ids, Sorted, Order, R, A, SIZE: tl.constexpr, BM: tl.constexpr, BN: tl
 
 
 @triton.jit
-def _entry(e, d, inside, Values, Factor, Outer, A, s_v, s_o, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr):
+def _entry(e, d, inside, Values, Factor, Outer, A, s_v, s_o, EVERY: tl.constexpr, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr):  # noqa: E501  # fmt: skip
     e = e.to(tl.int64)
     if HAS_FACTOR:
         row = tl.load(Values + e * s_v + d, mask=inside & (e + 0 * d < A), other=0.0).to(tl.float32)
         factor = tl.load(Factor + e - A, mask=e >= A, other=0.0).to(tl.float32)
         if HAS_OUTER:
-            row += factor * tl.load(Outer + (e - A) * s_o + d, mask=inside & (e + 0 * d >= A), other=0.0).to(tl.float32)
+            place = Outer + (e - A) // EVERY * s_o + d
+            row += factor * tl.load(place, mask=inside & (e + 0 * d >= A), other=0.0).to(tl.float32)
         else:
             row += factor
         return row
@@ -48,7 +51,7 @@ def _entry(e, d, inside, Values, Factor, Outer, A, s_v, s_o, HAS_FACTOR: tl.cons
 
 
 @triton.jit
-def _entries(e, alike, d, inside, Values, Factor, Outer, A, s_v, s_o, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr):  # noqa: E501  # fmt: skip
+def _entries(e, alike, d, inside, Values, Factor, Outer, A, s_v, s_o, EVERY: tl.constexpr, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr):  # noqa: E501  # fmt: skip
     e = e.to(tl.int64)
     both = alike[:, None] & inside[None, :]
     place = Values + e[:, None] * s_v + d[None, :]
@@ -56,7 +59,7 @@ def _entries(e, alike, d, inside, Values, Factor, Outer, A, s_v, s_o, HAS_FACTOR
         rows = tl.load(place, mask=both & (e < A)[:, None], other=0.0).to(tl.float32)
         factor = tl.load(Factor + e - A, mask=alike & (e >= A), other=0.0).to(tl.float32)
         if HAS_OUTER:
-            place = Outer + (e - A)[:, None] * s_o + d[None, :]
+            place = Outer + ((e - A) // EVERY)[:, None] * s_o + d[None, :]
             rows += factor[:, None] * tl.load(place, mask=both & (e >= A)[:, None], other=0.0).to(tl.float32)
         else:
             rows += factor[:, None]
@@ -66,34 +69,80 @@ def _entries(e, alike, d, inside, Values, Factor, Outer, A, s_v, s_o, HAS_FACTOR
 
 
 @triton.jit
-def _gradient(i, word, e, after, d, inside, Sorted, Order, Values, Factor, Outer, R, A, s_v, s_o, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr, BT: tl.constexpr):  # noqa: E501  # fmt: skip
+def _gradient(i, word, e, after, d, inside, Sorted, Order, Values, Factor, Outer, Parts, R, A, s_v, s_o, D, EVERY: tl.constexpr, CHUNK: tl.constexpr, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr, BT: tl.constexpr):  # noqa: E501  # fmt: skip
     """The sum of the run that starts at i."""
-    total = _entry(e, d, inside, Values, Factor, Outer, A, s_v, s_o, HAS_FACTOR, HAS_OUTER)
+    total = _entry(e, d, inside, Values, Factor, Outer, A, s_v, s_o, EVERY, HAS_FACTOR, HAS_OUTER)
     j = i + 1
+    end = R
     goes_on = after == word
+    if CHUNK:
+        end = tl.minimum((i // CHUNK + 1) * CHUNK, R)
+        goes_on = goes_on & (j < end)
     while goes_on:
         next = j + tl.arange(0, BT)
-        alike = tl.load(Sorted + next, mask=next < R, other=-1) == word
+        alike = tl.load(Sorted + next, mask=next < end, other=-1) == word
         more = tl.load(Order + next, mask=alike, other=0)
-        total += _entries(more, alike, d, inside, Values, Factor, Outer, A, s_v, s_o, HAS_FACTOR, HAS_OUTER)
+        total += _entries(more, alike, d, inside, Values, Factor, Outer, A, s_v, s_o, EVERY, HAS_FACTOR, HAS_OUTER)
         j += BT
-        goes_on = tl.load(Sorted + j, mask=j < R, other=-1) == word
+        goes_on = tl.load(Sorted + j, mask=j < end, other=-1) == word
+    if CHUNK:
+        chunk = i // CHUNK + 1
+        goes_on = tl.load(Sorted + chunk * CHUNK, mask=chunk * CHUNK < R, other=-1) == word
+        while goes_on:
+            next = chunk + tl.arange(0, BT)
+            alike = tl.load(Sorted + next * CHUNK, mask=next * CHUNK < R, other=-1) == word
+            place = Parts + next.to(tl.int64)[:, None] * D + d[None, :]
+            total += tl.sum(tl.load(place, mask=alike[:, None] & inside[None, :], other=0.0), 0)
+            chunk += BT
+            goes_on = tl.load(Sorted + chunk * CHUNK, mask=chunk * CHUNK < R, other=-1) == word
     return total
 
 
 @triton.jit
-def squares(Sorted, Order, Values, Factor, Outer, Parts, R, A, s_v, s_o, D, FIRST, NOWHERE: tl.constexpr, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr):  # noqa: E501  # fmt: skip
+def chunks(Sorted, Order, Values, Factor, Outer, Parts, R, A, s_v, s_o, D, EVERY: tl.constexpr, CHUNK: tl.constexpr, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr):  # noqa: E501  # fmt: skip
+    """The part that a chunk has of a run which began before it."""
+    i = tl.program_id(0) * CHUNK
+    word = tl.load(Sorted + i)
+    if tl.load(Sorted + i - 1, mask=i > 0, other=-1) == word:
+        d = tl.program_id(1) * BD + tl.arange(0, BD)
+        inside = d < D
+        total = tl.zeros((BD,), tl.float32)
+        for first in range(0, CHUNK, BT):
+            next = i + first + tl.arange(0, BT)
+            alike = tl.load(Sorted + next, mask=next < R, other=-1) == word
+            more = tl.load(Order + next, mask=alike, other=0)
+            total += _entries(more, alike, d, inside, Values, Factor, Outer, A, s_v, s_o, EVERY, HAS_FACTOR, HAS_OUTER)
+        tl.store(Parts + tl.program_id(0).to(tl.int64) * D + d, total, mask=inside)
+
+
+@triton.jit
+def merge(Sums, Sorted, Order, Values, Factor, Outer, Parts, R, A, s_v, s_o, D, NOWHERE: tl.constexpr, EVERY: tl.constexpr, CHUNK: tl.constexpr, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr):  # noqa: E501  # fmt: skip
+    """One stretch of one row's gradient, all its entries summed."""
+    i = tl.program_id(0)
+    word = tl.load(Sorted + i)
+    before = tl.load(Sorted + i - 1, mask=i > 0, other=-1)
+    after = tl.load(Sorted + i + 1, mask=i + 1 < R, other=-1)
+    e = tl.load(Order + i)
+    if (before != word) & (word != NOWHERE):
+        d = tl.program_id(1) * BD + tl.arange(0, BD)
+        inside = d < D
+        grad = _gradient(i, word, e, after, d, inside, Sorted, Order, Values, Factor, Outer, Parts, R, A, s_v, s_o, D, EVERY, CHUNK, HAS_FACTOR, HAS_OUTER, BT)  # noqa: E501  # fmt: skip
+        tl.store(Sums + word.to(tl.int64) * D + d, grad.to(Sums.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def squares(Squares, Sorted, Order, Values, Factor, Outer, Parts, R, A, s_v, s_o, D, FIRST, NOWHERE: tl.constexpr, EVERY: tl.constexpr, CHUNK: tl.constexpr, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr):  # noqa: E501  # fmt: skip
     """The square of a merged row's gradient, a stretch of it; from entry FIRST on."""
     i = FIRST + tl.program_id(0)
     word = tl.load(Sorted + i)
     before = tl.load(Sorted + i - 1, mask=i > 0, other=-1)
     after = tl.load(Sorted + i + 1, mask=i + 1 < R, other=-1)
     e = tl.load(Order + i)  # all at once: one wait for the memory less
-    part = Parts + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
+    part = Squares + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
     if (before != word) & (word != NOWHERE):
         d = tl.program_id(1) * BD + tl.arange(0, BD)
         inside = d < D
-        grad = _gradient(i, word, e, after, d, inside, Sorted, Order, Values, Factor, Outer, R, A, s_v, s_o, HAS_FACTOR, HAS_OUTER, BT)  # noqa: E501  # fmt: skip
+        grad = _gradient(i, word, e, after, d, inside, Sorted, Order, Values, Factor, Outer, Parts, R, A, s_v, s_o, D, EVERY, CHUNK, HAS_FACTOR, HAS_OUTER, BT)  # noqa: E501  # fmt: skip
         grad = tl.where(inside, grad, 0.0)
         tl.store(part, tl.sum(grad * grad, 0))
     else:
@@ -101,7 +150,7 @@ def squares(Sorted, Order, Values, Factor, Outer, Parts, R, A, s_v, s_o, D, FIRS
 
 
 @triton.jit
-def update(W, Half, First, Second, Last, Sorted, Order, Values, Factor, Outer, Lr, Step, Shrink, Finite, R, A, s_v, s_o, D, beta1, beta2, ratio, eps, KIND: tl.constexpr, NOWHERE: tl.constexpr, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr, HAS_HALF: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr):  # noqa: E501  # fmt: skip
+def update(W, Half, First, Second, Last, Sorted, Order, Values, Factor, Outer, Parts, Lr, Step, Shrink, Finite, R, A, s_v, s_o, D, beta1, beta2, ratio, eps, KIND: tl.constexpr, NOWHERE: tl.constexpr, EVERY: tl.constexpr, CHUNK: tl.constexpr, HAS_FACTOR: tl.constexpr, HAS_OUTER: tl.constexpr, HAS_HALF: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr):  # noqa: E501  # fmt: skip
     """One stretch of one row: W -= lr step(gradient). KIND: 0 SGD, 1 Adagrad, 2 Adam."""
     i = tl.program_id(0)
     word = tl.load(Sorted + i)
@@ -120,7 +169,7 @@ def update(W, Half, First, Second, Last, Sorted, Order, Values, Factor, Outer, L
             second = tl.load(Second + place, mask=inside, other=0.0)
             mark = Last + word.to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
             last = tl.load(mark)
-        grad = _gradient(i, word, e, after, d, inside, Sorted, Order, Values, Factor, Outer, R, A, s_v, s_o, HAS_FACTOR, HAS_OUTER, BT)  # noqa: E501  # fmt: skip
+        grad = _gradient(i, word, e, after, d, inside, Sorted, Order, Values, Factor, Outer, Parts, R, A, s_v, s_o, D, EVERY, CHUNK, HAS_FACTOR, HAS_OUTER, BT)  # noqa: E501  # fmt: skip
         grad *= shrink
         move = grad
         if KIND == 1:

@@ -13,17 +13,20 @@ import torch
 from torch import Tensor
 
 NOWHERE = 2**31 - 1  # the id of an entry that counts nothing
+BLOCK = 1 << 19  # numbers of rows that are written out at a time on a CPU: they stay in its cache
+ELSEWHERE = 1 << 26  # and on a GPU, where each time costs some launches
 NOBODY = set, ()  # what a pickle has of what hangs on a table; torch.load(weights_only=True) knows sets
 
 
 class Piece(NamedTuple):
-    """Gradients of rows: entry e is values[e] for e < A, then factor[e - A] outer[e - A]; ids may repeat."""
+    """Gradients of rows: entry e is values[e] for e < A, then factor[e - A] outer[(e - A) // every]; ids may repeat."""
 
     ids: Tensor  # [R]  or NOWHERE
     values: Tensor  # [A, ...]
     factor: Tensor | None = None  # [R - A]
-    outer: Tensor | None = None  # [R - A, ...]; None for a table of numbers: 1
+    outer: Tensor | None = None  # [(R - A) / every, ...]; None for a table of numbers: 1
     distinct: bool = False  # the first A ids rise, and none of them comes again
+    every: int = 1  # entries that follow each other share a row of `outer`
 
     def rows(self) -> Tensor:
         """Every entry written out, in float32 at least: [R, ...]"""
@@ -31,8 +34,32 @@ class Piece(NamedTuple):
         if self.factor is None:
             return values
         factor = self.factor.to(values.dtype)
-        outer = factor if self.outer is None else factor[:, None] * self.outer.to(values.dtype)
-        return torch.cat([values, outer])
+        if self.outer is None:
+            return torch.cat([values, factor])
+        outer = self.outer.to(values.dtype)
+        outer = outer if self.every == 1 else outer.repeat_interleave(self.every, 0)
+        return torch.cat([values, factor[:, None] * outer])
+
+    def add_to(self, sums: Tensor, places: Tensor) -> Tensor:
+        """Add entry e to sums[places[e]]; few of them are written out at a time, in memory that stays warm."""
+        first = len(self.values)
+        sums.index_add_(0, places[:first], self.values.to(sums.dtype))
+        if self.factor is None or self.outer is None:
+            return sums if self.factor is None else sums.index_add_(0, places[first:], self.factor.to(sums.dtype))
+        factor, outer = self.factor.view(len(self.outer), self.every, 1), self.outer[:, None].to(sums.dtype)
+        some = at_a_time(self.every * sums.shape[1:].numel(), sums)
+        buffer = sums.new_empty(min(some, len(outer)), self.every, *outer.shape[2:])
+        for begin in range(0, len(outer), some):
+            part = slice(begin, begin + some)
+            here = slice(first + begin * self.every, first + (begin + some) * self.every)
+            entries = torch.mul(factor[part], outer[part], out=buffer[: len(outer[part])])
+            sums.index_add_(0, places[here], entries.flatten(0, 1))
+        return sums
+
+
+def at_a_time(width: int, table: Tensor) -> int:
+    """How many rows of so many numbers are written out together, where the table is."""
+    return max(1, (BLOCK if table.device.type == "cpu" else ELSEWHERE) // max(1, width))
 
 
 class Exchanged(Piece):
@@ -122,13 +149,18 @@ def returned(piece: Piece, like: Tensor, sparse: bool, to: Waiting | None) -> Te
         return None
     if piece.distinct and len(piece.values) == len(like) and not sparse:
         return piece.values.to(like.dtype)  # every row, in order
-    rows, ids = piece.rows(), piece.ids.long()
+    once = sparse and piece.every > 1 and like.device.type == "cpu"  # a GPU would wait to hear how many they are
+    if once:
+        piece = Piece(*merged([piece]))
+    ids, counts = piece.ids.long(), piece.ids != NOWHERE
+    if not sparse:
+        sums = like.new_zeros(len(like) + 1, *like.shape[1:], dtype=torch.promote_types(like.dtype, torch.float32))
+        return piece.add_to(sums, ids.where(counts, len(like)))[:-1].to(like.dtype)
+    rows = piece.rows()
     if piece.factor is not None:
-        counts = ids != NOWHERE
         ids, rows = ids.where(counts, 0), rows.where(counts.view(-1, *[1] * (rows.ndim - 1)), 0.0)
-    if sparse:
-        return torch.sparse_coo_tensor(ids[None], rows.to(like.dtype), like.shape, check_invariants=False)
-    return torch.zeros_like(like, dtype=rows.dtype).index_add_(0, ids, rows).to(like.dtype)
+    rows = rows.to(like.dtype)
+    return torch.sparse_coo_tensor(ids[None], rows, like.shape, check_invariants=False, is_coalesced=once)
 
 
 class _Rows(torch.autograd.Function):
@@ -161,7 +193,10 @@ def take(table: Tensor, ids: Tensor, sparse: bool = False) -> Tensor:
 
 def merged(pieces: list[Piece]) -> tuple[Tensor, Tensor]:
     """Each touched row once: its id [U] and the sum of its gradients [U, ...]; waits for the host on a GPU."""
-    ids, rows = torch.cat([piece.ids.long() for piece in pieces]), torch.cat([piece.rows() for piece in pieces])
-    counts = ids != NOWHERE
-    unique, place = ids[counts].unique(return_inverse=True)
-    return unique, rows.new_zeros(len(unique), *rows.shape[1:]).index_add_(0, place, rows[counts])
+    unique, places = torch.cat([piece.ids.long() for piece in pieces]).unique(return_inverse=True)
+    like = pieces[0].values
+    sums = like.new_zeros(len(unique), *like.shape[1:], dtype=torch.promote_types(like.dtype, torch.float32))
+    for piece, mine in zip(pieces, places.split([len(piece.ids) for piece in pieces])):
+        piece.add_to(sums, mine)
+    counting = slice(-1 if len(unique) and unique[-1] == NOWHERE else None)
+    return unique[counting], sums[counting]

@@ -114,7 +114,8 @@ class RowOptimizer(OwnOptimizer):
                 rows = max(1, MOST // table[0].numel())  # at a time: no second table is made
                 for first in range(0, len(table), rows):
                     part = slice(first, first + rows)
-                    catch_up(table, self._moments(table), rule, lr, self.state[table]["step"], part)
+                    moments = [moment[part] for moment in self._moments(table)]
+                    catch_up(table[part], moments, rule, lr, self.state[table]["step"])
                 fresh_half(table)
 
     def zero_grad(self, set_to_none: bool = True) -> None:

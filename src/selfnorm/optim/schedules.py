@@ -37,7 +37,7 @@ class Constant:
 
 
 class Cosine(Constant):
-    """Rises over `warmup` steps, then falls by half a cosine to `end` at the last step."""
+    """Rises over `warmup` steps, half of a short run at most, then falls by half a cosine to `end` at the last step."""
 
     def __init__(self, warmup: int = 100, end: float = 0.0) -> None:
         super().__init__(warmup)
@@ -45,9 +45,10 @@ class Cosine(Constant):
         self.end = end
 
     def scale(self, step: int, epoch: float, total: int) -> float:
-        if step < self.warmup:
-            return super().scale(step, epoch, total)
-        done = (step - self.warmup) / max(1, total - self.warmup)
+        warmup = min(self.warmup, total // 2)
+        if step < warmup:
+            return min(1.0, (step + 1) / warmup)
+        done = (step - warmup) / max(1, total - warmup)
         return self.end + (1 - self.end) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
 

@@ -10,13 +10,13 @@ import numpy as np
 from selfnorm import __version__
 from selfnorm import run as runs
 from selfnorm.corpus.ahead import Ahead
-from selfnorm.corpus.store import TokenStore
+from selfnorm.corpus.store import VOCABULARY, TokenStore
 from selfnorm.distributed.world import World
 from selfnorm.evaluation import Evaluation
 from selfnorm.recipe import Recipe, to_toml
 from selfnorm.training import folder, state
 from selfnorm.training.card import card
-from selfnorm.training.folder import RECIPE, VOCABULARY
+from selfnorm.training.folder import RECIPE
 from selfnorm.training.log import LOG, Log, NoLog, cut
 from selfnorm.training.parts import Parts, build, carry_over
 from selfnorm.training.signals import Interrupted, noted_signals

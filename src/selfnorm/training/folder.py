@@ -8,7 +8,7 @@ from selfnorm import manifest, recipe, run
 from selfnorm.files import locked
 from selfnorm.manifest import MANIFEST
 
-RECIPE, VOCABULARY = "recipe.toml", "vocab.txt"
+RECIPE = "recipe.toml"
 
 
 @contextmanager

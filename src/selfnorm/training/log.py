@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from selfnorm.files import atomic, finite, naming
+from selfnorm.files import finite, naming, write_whole
 
 LOG = "metrics.jsonl"
 
@@ -60,8 +60,7 @@ def cut(path: Path, step: int, pending: bool = False) -> None:
     before = path.read_bytes()
     kept = b"".join(line + b"\n" for line in before.splitlines() if _stays(line, step, pending))
     if kept != before:
-        with atomic(path) as file:
-            file.write(kept)
+        write_whole(path, kept)
 
 
 def _stays(line: bytes, step: int, pending: bool) -> bool:

@@ -46,8 +46,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
+            both = f", not epochs = {self.epochs} and steps = {self.steps}; change the one that the recipe has"
             raise ValueError(
-                "training needs epochs or steps, and one of them only; give training.epochs=1, for example"
+                "training needs epochs or steps, and one of them only"
+                + ("; give training.epochs=1, for example" if self.steps is None else both)
             )
         for name in ABOVE_ZERO:
             value = getattr(self, name)
