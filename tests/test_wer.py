@@ -1,12 +1,11 @@
 import random
 
 import pytest
-import sclite
 from hypothesis import given
 from hypothesis import strategies as st
 
 from selfnorm import wer
-from selfnorm.wer import Errors, align, count, counted, lower, only_case
+from selfnorm.wer import Errors, align, count, counted, counts, counts_by_name, error_counts, lower, only_case
 
 TEXTS = st.lists(st.sampled_from("abcd"), max_size=9)
 
@@ -62,13 +61,10 @@ GOLDEN = [
 ]
 
 
-@pytest.fixture(params=["kaldialign", "own"])
-def counter(request, monkeypatch):
-    if request.param == "own":
-        monkeypatch.setattr(wer, "edit_distance", None)
-    else:
-        pytest.importorskip("kaldialign", reason="kaldialign is not installed")
-    return count
+def among_others(reference, hypothesis):
+    """Counted at once with pairs that are longer and shorter."""
+    others = [["a", "b", "c", "d", "e", "f", "g"], [], ["a"]]
+    return counts([*others, reference], [*reversed(others), hypothesis])[-1]
 
 
 def fewest(reference, hypothesis):
@@ -87,6 +83,7 @@ def triple(errors):
     return errors.substitutions, errors.deletions, errors.insertions
 
 
+@pytest.mark.parametrize("counter", [count, among_others])
 @pytest.mark.parametrize(("reference", "hypothesis", "wanted"), GOLDEN)
 def test_counts_are_sclites(counter, reference, hypothesis, wanted):
     assert triple(counter(reference.split(), hypothesis.split())) == wanted
@@ -120,12 +117,33 @@ def test_an_error_is_a_deletion_one_way_and_an_insertion_the_other(reference, hy
         assert (here.deletions, here.insertions) == (there.insertions, there.deletions)
 
 
-def test_kaldialign_and_our_own_agree(monkeypatch):
-    pytest.importorskip("kaldialign", reason="kaldialign is not installed")
-    pairs = sclite.misheard(1000, seed=7) + sclite.unrelated(500, seed=8)
-    fast = [count(*pair) for pair in pairs]
-    monkeypatch.setattr(wer, "edit_distance", None)
-    assert fast == [count(*pair) for pair in pairs]
+@given(st.lists(st.tuples(TEXTS, TEXTS), max_size=8), st.sampled_from([1, 60, 1 << 20]))
+def test_many_at_once_are_counted_as_one_by_one(pairs, together):
+    """Whatever stands beside them, and however many are taken together."""
+    said, heard = [one for one, _ in pairs], [other for _, other in pairs]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wer, "TOGETHER", together)
+        assert counts(said, heard) == [count(*pair) for pair in pairs]
+        assert error_counts(said, heard).tolist() == [count(*pair).total for pair in pairs]
+
+
+@pytest.mark.parametrize("lengths", [(1, 2000), (2000, 1), (0, 2000)])
+def test_pairs_of_very_unequal_lengths_are_counted_together_too(lengths, monkeypatch):
+    """By the cells that they need, and never more than may be: nobody waits for one pair after another."""
+    said, heard = [["a"] * lengths[0]] * 300, [["a"] * lengths[1]] * 300
+    cells, made = [], wer._ways
+    monkeypatch.setattr(wer, "_ways", lambda *sides: cells.append(made(*sides)) or cells[-1])
+    wanted = count(said[0], heard[0])
+    assert counts(said, heard) == [wanted] * 300
+    assert [each.shape[2] for each in cells] == [1, 300]
+    assert cells[-1].size <= wer.TOGETHER
+
+
+@pytest.mark.parametrize("counter", [counts, error_counts])
+@pytest.mark.parametrize(("said", "heard"), [(["a", "b"], ["a"]), (["a"], ["a", "b"])])
+def test_every_reference_has_its_hypothesis(counter, said, heard):
+    with pytest.raises(ValueError, match="zip"):
+        counter(said, heard)
 
 
 def test_errors_add_up_and_rates_come_last():
@@ -150,6 +168,12 @@ def test_long_texts_take_a_byte_for_each_pair_of_words():
 def test_texts_too_long_to_align_are_refused():
     with pytest.raises(ValueError, match="cut them into utterances"):
         align(["a"] * 40_000, ["b"] * 40_000)
+
+
+def test_of_many_texts_the_one_that_is_too_long_is_named():
+    said = {"short": ["a"], "long": ["a"] * 40_000}
+    with pytest.raises(ValueError, match="utterance long: a reference of 40,000 words and a hypothesis of 30,000 are"):
+        counts_by_name(said, {"short": ["a"], "long": ["b"] * 30_000})
 
 
 def test_words_that_differ_only_in_case():

@@ -6,7 +6,7 @@ import pytest
 import sclite
 
 from selfnorm.lattices.transcripts import read
-from selfnorm.wer import Errors, align, count
+from selfnorm.wer import Errors, align, count, counts
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "asr"
 PAIRS = {
@@ -40,10 +40,10 @@ def shown(pairs):
 @pytest.mark.parametrize("name", PAIRS)
 def test_counts_and_alignments_are_sclites(name, tmp_path):
     pairs = PAIRS[name]()
-    counts, alignments = sclite.sclite(pairs, tmp_path)
-    for pair, wanted, alignment in zip(pairs, counts, alignments):
-        errors = count(*pair)
-        assert (errors.substitutions, errors.deletions, errors.insertions) == wanted, pair
+    wanted, alignments = sclite.sclite(pairs, tmp_path)
+    for pair, triple, errors, alignment in zip(pairs, wanted, counts(*zip(*pairs)), alignments, strict=True):
+        assert errors == count(*pair)
+        assert (errors.substitutions, errors.deletions, errors.insertions) == triple, pair
         theirs = tuple(["*" if set(word) == {"*"} else word for word in side] for side in alignment)
         assert (shown(align(*pair)) or ([], [])) == theirs, pair
 

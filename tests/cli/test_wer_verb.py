@@ -187,7 +187,7 @@ def test_two_systems(verb, files):
 def test_a_p_needs_ten_utterances(utterances):
     said = {f"u-{n}": ("a", "b") for n in range(utterances)}
     heard, other = (dict.fromkeys(said, words) for words in (("a", "b"), ("a", "c")))
-    _, total = score(said, heard, other)
+    _, total = score(said, heard, dict.fromkeys(said, ""), other)
     assert (total.comparison.p is None) == (utterances < 10)
     assert total.comparison.difference == -50
 
@@ -298,7 +298,7 @@ def test_names_of_sets():
 
 def test_one_set_for_each_utterance_is_no_set():
     said = {"a": ("x",), "b": ("y",)}
-    assert score(said, said, sets={"a": "a", "b": "b"})[0] == {}
+    assert score(said, said, {"a": "a", "b": "b"})[0] == {}
 
 
 def test_kaldis_lines_without_utterances():

@@ -88,7 +88,7 @@ def test_a_demo_of_another_text_is_left_alone(tmp_path):
     assert "another text" in str(demo("--to", tmp_path).exception)
 
 
-def test_truth(tmp_path):
+def test_truth():
     result = demo("--truth", "--steps", 4, "--json")
     fields = json.loads(result.stdout)
     assert len(fields["rows"]) == 10

@@ -258,6 +258,15 @@ FAULTS = {
     "not finite": (ON_ARCS.replace("l=-2.0", "l=-inf"), ":13: l='-inf' is no finite number"),
     "too large": (ON_ARCS.replace("l=-2.0", "l=-1e999"), ":13: l='-1e999' is no finite number"),
     "underscore": (ON_ARCS.replace("l=-2.0", "l=-1_0"), ":13: l='-1_0' is no finite number"),
+    "too large in natural logs": (
+        ON_ARCS.replace("a=-7.0", "a=-1e308").replace("lm", "base=10 lm"),
+        "acoustic score -inf",
+    ),
+    "penalty too large": (
+        ON_ARCS.replace("-0.50", "1e308 base=10"),
+        r"wdpenalty=1e\+308 is no finite number in natural",
+    ),
+    "time too large": (ON_ARCS.replace("lm", "tscale=1e308 lm").replace("0.70", "7.0"), "the time of a node is no"),
     "bad scale": (ON_ARCS.replace("10.00", "nan"), "lmscale='nan' is no finite number"),
     "bad base": ("base=1\n" + ON_ARCS, "base=1 is the base of no logarithm"),
     "no probability": ("base=0\n" + ON_ARCS.replace("-0.50", "0"), "is no probability, but base=0"),

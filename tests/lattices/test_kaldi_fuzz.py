@@ -53,6 +53,10 @@ def test_damaged_archives(tmp_path, words, binary, compact):
         tried(tmp_path / "lat", data, words)
 
 
+def test_a_start_with_a_large_number_takes_no_memory(tmp_path, words):
+    assert tried(tmp_path / "lat", b"u\n23852539\n7 0.0,0.0\n\n", words) == 1
+
+
 FIELDS = st.one_of(
     st.integers(0, 6).map(str),
     st.sampled_from(["3", "a", "<eps>", "-1", "1e5", "u", "Infinity", "9" * 11, "1,2,", "0,0,", "1,2", ",,", "1_2"]),

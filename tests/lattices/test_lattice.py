@@ -8,6 +8,7 @@ from comparing import differences, toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from selfnorm.lattices import lattice as lattices
 from selfnorm.lattices.lattice import Scales, assemble
 from selfnorm.vocabulary import END
 
@@ -103,6 +104,7 @@ def test_arcs_that_differ_in_anything_are_kept():
     [
         ({"acoustic": [0, 0, np.nan, 0, 0, 0]}, "arc 2 has the acoustic score nan"),
         ({"lm": [0, 0, 0, -np.inf, 0, 0]}, "arc 3 has the lm score -inf"),
+        ({"lm": [0, 0, 0, -1e308, 0, 0]}, r"arc 3 has the lm score -1e\+308 at scale 10, which is no finite number"),
         ({"pronunciation": [0, 0, 0, 0, 0, np.inf]}, "arc 5 has the pronunciation score inf"),
         ({"times": [0.0, 0.1, 0.9, 0.7, 0.7]}, "arc 4 goes back in time, from 0.9 s to 0.7 s"),
         ({"times": [0.0, 0.1, np.nan, 0.7, 0.7]}, "the time of a node is no finite number"),
@@ -142,3 +144,48 @@ def test_some_arcs_between_other_nodes():
     assert kept.extra == {"v": ("1", "4", "6")}
     assert (kept.nodes, kept.arcs, kept.times.tolist()) == (4, 3, [0, 1, 2, 3])
     assert differences(lattice, lattice.keep(np.arange(6), lattice.sources, lattice.targets, lattice.times)) == []
+
+
+@given(st.integers(2, 7), st.data())
+def test_lattices_that_go_straight_on_are_put_in_order_as_all_are(nodes, data):
+    """Times that repeat, nodes without a way, arcs back: all at once or node by node, it is the same."""
+    times = data.draw(st.none() | st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=nodes, max_size=nodes))
+    if times is not None and data.draw(st.booleans()):
+        times = sorted(times)
+    node = st.integers(0, nodes - 1)
+    arcs = data.draw(st.lists(st.tuples(node, node), min_size=1, max_size=12))
+    if data.draw(st.booleans()):
+        arcs = [(min(a, b), max(a, b)) for a, b in arcs if a != b] + [(0, nodes - 1)]
+        arcs += [(n, n + 1) for n in range(nodes - 1)] if data.draw(st.booleans()) else []
+
+    def made():
+        try:
+            return assemble(
+                "x",
+                nodes=nodes,
+                start=0,
+                end=nodes - 1,
+                sources=[a for a, _ in arcs],
+                targets=[b for _, b in arcs],
+                words=[f"w{n}" for n in range(len(arcs))],
+                acoustic=np.arange(len(arcs)),
+                lm=np.zeros(len(arcs)),
+                times=times,
+            )
+        except ValueError as error:
+            return str(error)
+
+    fast = made()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lattices, "_straight", lambda *_: None)
+        slow = made()
+    assert fast == slow if isinstance(slow, str) else not differences(fast, slow) and fast.notes == slow.notes
+
+
+@pytest.mark.parametrize("arcs", [[(0, 2), (1, 2)], [(0, 1), (0, 2)]])
+def test_a_way_that_comes_from_nowhere_or_leads_nowhere_is_left_out(arcs):
+    sources, targets = zip(*arcs)
+    scores = {"acoustic": [0.0, 0.0], "lm": [0.0, 0.0]}
+    made = assemble("x", nodes=3, start=0, end=2, sources=sources, targets=targets, words=["a", "b"], **scores)
+    assert (made.nodes, made.arcs) == (2, 1)
+    assert made.notes == ("1 arcs on no path from start to end were left out",)

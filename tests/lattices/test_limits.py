@@ -70,6 +70,11 @@ CASES = {  # the file, what is said of it, and of the good one behind it in the 
     "htk: unreachable end": (htk(["S=0 E=1", "S=2 E=3"], header="start=0 end=3\n"), "no path leads from the start"),
     "htk: 10 MB line": (htk(["S=0 E=1 W=" + LONG.decode()]), "the line is longer than 1,048,576 bytes"),
     "htk: 10 MB without a line end": (b"VERSION=" + LONG, "the line is longer than 1,048,576 bytes"),
+    "htk: 10^5 fields": (htk(["S=0 E=1 " + " ".join(f"f{n}=" for n in range(100_000))]), "f50= is one field too many"),
+    "htk: 60 fields in 100 lines": (
+        htk([f"S=0 E=1 {' '.join(f'f{n}=' for n in range(60))}"] * 100),
+        "bad.lat:7: f50= is one field too many",
+    ),
     "kaldi: cycle": (kaldi("0 1 1 1,2,", "1 2 1 1,2,", "2 1 1 1,2,", "2 0,0,"), "are on or behind a cycle of arcs"),
     "kaldi: epsilon loop": (kaldi("0 1 1 1,2,", "1 1 0 1,2,", "1 0,0,"), "are on or behind a cycle of arcs"),
     "kaldi: unreachable end": (kaldi("0 1 1 1,2,", "2 3 1 1,2,", "3 0,0,"), "no path leads from the start"),

@@ -5,7 +5,8 @@
 
 It needs a C++ compiler, CMake and Boost; on Debian, as root:
 
-    apt-get install g++ cmake zlib1g-dev libboost-program-options-dev libboost-thread-dev libboost-system-dev
+    apt-get install g++ cmake zlib1g-dev libboost-program-options-dev libboost-thread-dev libboost-system-dev \
+        libboost-test-dev
 
 Tests use it where it has been built and are skipped elsewhere: they never build it themselves.
 """

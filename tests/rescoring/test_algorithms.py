@@ -177,7 +177,7 @@ def test_what_path_cover_decides_on_has_the_true_scores(scorers, keep, lattice):
         assert (tree.times[tree.targets] == done.lattice.times[done.lattice.targets[settled.arcs]]).all()
 
 
-def test_a_list_is_settled_as_it_is(scorers):
+def test_a_list_is_settled_as_it_is():
     given = listed(_drawn(1))
     rescorer = Rescorer({NEURAL: neural("transformer")}, algorithm="path_cover")
     (done,) = rescorer.rescore([given])

@@ -45,6 +45,14 @@ def test_agreement_wins_over_the_single_best():
     assert decide(rescored, Setting(), risk=True).words == ("a", "b", "c")
 
 
+@pytest.mark.parametrize("number", range(2, 51))
+def test_of_equal_risks_the_first_is_chosen(number):
+    """Whatever their sums are rounded to: as many hypotheses as a matrix product takes at once, and others."""
+    item = NBest("u", tuple(Hypothesis(("a", "b", f"w{n}"), -1.0) for n in range(number)))
+    (rescored,) = Rescorer({}).rescore([item])
+    assert decide(rescored, Setting(), risk=True).words == decide(rescored, Setting()).words == ("a", "b", "w0")
+
+
 @pytest.mark.parametrize("scale", [0.0, -1.0])
 def test_a_header_without_a_scale_is_no_reason_to_fail(scale):
     (rescored,) = Rescorer({}).rescore([replace(drawn(1), scales=Scales(lm=scale))])

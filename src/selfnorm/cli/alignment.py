@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from selfnorm.wer import Errors, Pair, align, count
+from selfnorm.wer import Errors, Pair, align, counts_by_name
 
 Words = Mapping[str, tuple[str, ...]]  # of each utterance
 
@@ -27,7 +27,7 @@ def terminal() -> Console:
 
 def show_worst(console: Console, said: Words, heard: Words, number: int) -> None:
     """The utterances with the most errors; among equals, those with the fewest words."""
-    errors = {name: count(words, heard[name]) for name, words in said.items()}
+    errors = counts_by_name(said, heard)
     names = sorted(
         (name for name in said if errors[name].total), key=lambda name: (-errors[name].total, len(said[name]))
     )
@@ -41,17 +41,18 @@ def show_worst(console: Console, said: Words, heard: Words, number: int) -> None
 
 def show_changed(console: Console, said: Words, heard: Words, other: Words, number: int) -> None:
     """The utterances in which two systems differ most."""
-    errors = {name: (count(words, heard[name]), count(words, other[name])) for name, words in said.items()}
-    change = {name: here.total - there.total for name, (here, there) in errors.items()}
+    errors, others = counts_by_name(said, heard), counts_by_name(said, other)
+    change = {name: errors[name].total - others[name].total for name in said}
     better, worse = (sum(sign * each > 0 for each in change.values()) for sign in (-1, 1))
     names = sorted((name for name in said if change[name]), key=lambda name: (-abs(change[name]), len(said[name])))
     if not number:
         return
     _title(console, f"Changed most: {better:,} utterances are better, {worse:,} worse")
     for name in names[:number]:
-        here, there = errors[name]
         colour = "green" if change[name] < 0 else "red"
-        console.print(_headline(name, f"{_told(here)} against {_told(there)}", f"{change[name]:+d}", colour))
+        console.print(
+            _headline(name, f"{_told(errors[name])} against {_told(others[name])}", f"{change[name]:+d}", colour)
+        )
         _print(console, aligned(align(said[name], heard[name]), _width(console)))
         _print(console, aligned(align(said[name], other[name]), _width(console), "against"))
 

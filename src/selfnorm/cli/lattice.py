@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from selfnorm.cli.options import NO_SCALE, Debug, Json, print_json, tell
+from selfnorm.files import write_whole
 
 if TYPE_CHECKING:
     from selfnorm.lattices import Broken, Lattice, Utterance
@@ -63,7 +64,7 @@ def lattice(
     if not found:
         raise ValueError(_nothing(broken, utterance, file))
     if svg:
-        _write(picture, svg)
+        write_whole(svg, picture.encode())
     for each in broken:
         tell(f"selfnorm: {each.sentence}")
     if json:
@@ -125,13 +126,6 @@ def _nothing(broken: "Sequence[Broken]", utterance: str | None, file: Path) -> s
         return f"{file}: {what}; give another file or name"
     rest = f" (and {len(broken) - 1} more cannot be read)" if len(broken) > 1 else ""
     return broken[0].sentence + rest
-
-
-def _write(picture: str, path: Path) -> None:
-    from selfnorm.files import atomic
-
-    with atomic(path) as file:
-        file.write(picture.encode())
 
 
 def _fields(summary: "Summary") -> dict[str, Any]:

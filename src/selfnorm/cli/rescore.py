@@ -30,8 +30,7 @@ def option(panel: str, help: str, *names: str, **more: Any) -> Any:
 
 
 INPUT, MODELS, SCALES, TUNING, SEARCH, OUTPUT = "Input", "Models", "Scales", "Tuning", "Search", "Output"
-SHARE = {"min": 0, "max": 1, "metavar": "NUMBER"}
-FILE, NUMBER, COUNT = {"metavar": "FILE"}, {"metavar": "NUMBER"}, {"metavar": "N"}
+SHARE = {"min": 0, "max": 1}
 
 
 def rescore(
@@ -39,20 +38,20 @@ def rescore(
         list[Path], typer.Argument(help="HTK or Kaldi lattices, n-best lists: files or folders.", metavar="LATTICES")
     ],
     *,
-    words: Annotated[Path | None, option(INPUT, "Kaldi's words.txt.", **FILE)] = None,
+    words: Annotated[Path | None, option(INPUT, "Kaldi's words.txt.")] = None,
     references: Annotated[
-        Path | None, option(INPUT, "What was said, to count errors: Kaldi text, .trn, CTM, STM, JSONL.", **FILE)
+        Path | None, option(INPUT, "What was said, to count errors: Kaldi text, .trn, CTM, STM, JSONL.")
     ] = None,
-    max_arcs: Annotated[int, option(INPUT, "Of one lattice; larger ones are refused.", min=1, **COUNT)] = 2_000_000,
+    max_arcs: Annotated[int, option(INPUT, "Of one lattice; larger ones are refused.", min=1)] = 2_000_000,
     frame_shift: Annotated[
-        float, option(INPUT, "Seconds of a frame in Kaldi's alignments; 0.03 for chain models.", **NUMBER)
+        float, option(INPUT, "Seconds of a frame in Kaldi's alignments; 0.03 for chain models.")
     ] = 0.01,
     strict: Annotated[bool, option(INPUT, "Stop at what cannot be read.", "--strict")] = False,
     model: Annotated[Path | None, option(MODELS, "The neural language model.", metavar="RUN")] = None,
-    ngram: Annotated[Path | None, option(MODELS, "An n-gram model (ARPA), mixed in word by word.", **FILE)] = None,
+    ngram: Annotated[Path | None, option(MODELS, "An n-gram model (ARPA), mixed in word by word.")] = None,
     ngram_weight: Annotated[float | None, option(MODELS, "Of the n-gram in the mixture; else 0.5.", **SHARE)] = None,
     old_ngram: Annotated[
-        Path | None, option(MODELS, "The first pass's n-gram: only its part of the scores is replaced.", **FILE)
+        Path | None, option(MODELS, "The first pass's n-gram: only its part of the scores is replaced.")
     ] = None,
     unknown: Annotated[
         str | None,
@@ -65,41 +64,35 @@ def rescore(
     weight: Annotated[
         float | None, option(SCALES, "Of the new scores, else 1; 0: the file's own decide.", **SHARE)
     ] = None,
-    lm_scale: Annotated[
-        float | None, option(SCALES, "Else the header's, else 1; for Kaldi 1/acwt, often 10.", **NUMBER)
-    ] = None,
-    word_penalty: Annotated[
-        float | None, option(SCALES, "Added for each word; else the header's, else 0.", **NUMBER)
-    ] = None,
-    scales: Annotated[Path | None, option(SCALES, "The scales.json of an earlier run, in their place.", **FILE)] = None,
+    lm_scale: Annotated[float | None, option(SCALES, "Else the header's, else 1; for Kaldi 1/acwt, often 10.")] = None,
+    word_penalty: Annotated[float | None, option(SCALES, "Added for each word; else the header's, else 0.")] = None,
+    scales: Annotated[Path | None, option(SCALES, "The scales.json of an earlier run, in their place.")] = None,
     tune_on: Annotated[
         list[Path] | None, option(TUNING, "Development lattices or lists; may be repeated.", metavar="LATTICES")
     ] = None,
-    tune_references: Annotated[Path | None, option(TUNING, "What was said in them.", **FILE)] = None,
+    tune_references: Annotated[Path | None, option(TUNING, "What was said in them.")] = None,
     cross_validate: Annotated[
-        int | None, option(TUNING, "In so many folds, each with what is best for all others.", **COUNT)
+        int | None, option(TUNING, "In so many folds, each with what is best for all others.")
     ] = None,
     algorithm: Annotated[str, option(SEARCH, "push_forward, path_cover, exact, nbest.", metavar="NAME")] = "auto",
-    beam: Annotated[float, option(SEARCH, "In units of the LM scale.", min=0, **NUMBER)] = 10.0,
-    hypotheses: Annotated[int, option(SEARCH, "At most at a node; 0: any number.", min=0, **COUNT)] = 16,
-    order: Annotated[int, option(SEARCH, "Words that recombination compares; -1: all.", min=-1, max=64, **COUNT)] = -1,
+    beam: Annotated[float, option(SEARCH, "In units of the LM scale.", min=0)] = 10.0,
+    hypotheses: Annotated[int, option(SEARCH, "At most at a node; 0: any number.", min=0)] = 16,
+    order: Annotated[int, option(SEARCH, "Words that recombination compares; -1: all.", min=-1, max=64)] = -1,
     least_risk: Annotated[
         bool, option(SEARCH, "The words with the fewest errors to be expected.", "--least-risk")
     ] = False,
     carry_over: Annotated[
         bool, option(SEARCH, "Histories go on with the speaker's next utterance.", "--carry-over")
     ] = False,
-    speakers: Annotated[
-        Path | None, option(SEARCH, "Kaldi's utt2spk; else names up to the first _ or -.", **FILE)
-    ] = None,
-    budget: Annotated[int, option(SEARCH, "Histories in one batch of the network.", min=1, **COUNT)] = 4096,
-    together: Annotated[int, option(SEARCH, "Arcs of the lattices worked on at a time.", min=1, **COUNT)] = 500_000,
+    speakers: Annotated[Path | None, option(SEARCH, "Kaldi's utt2spk; else names up to the first _ or -.")] = None,
+    budget: Annotated[int, option(SEARCH, "Histories in one batch of the network.", min=1)] = 4096,
+    together: Annotated[int, option(SEARCH, "Arcs of the lattices worked on at a time.", min=1)] = 500_000,
     to: Annotated[Path, option(OUTPUT, "For the best words and the scales.", metavar="FOLDER")],
     output: Annotated[
         str | None,
         option(OUTPUT, "Lattices: replaced (new scores), expanded (by history; not path_cover).", metavar="KIND"),
     ] = None,
-    nbest: Annotated[int, option(OUTPUT, "Best hypotheses of each lattice to list.", min=0, **COUNT)] = 0,
+    nbest: Annotated[int, option(OUTPUT, "Best hypotheses of each lattice to list.", min=0)] = 0,
     shared: Shared = False,
     no_wait: NoWait = False,
     json: Json = False,

@@ -37,7 +37,7 @@ def errors(outcome: "Outcome", said: Words) -> "tuple[dict[str, Row], Row]":
     chosen = {name: said[name] for name in results}
     heard = {name: result.words for name, result in results.items()}
     first = {name: result.first for name, result in results.items()}
-    return score(chosen, heard, first, sets={name: set_of(name) for name in chosen})
+    return score(chosen, heard, {name: set_of(name) for name in chosen}, first)
 
 
 def uncounted(outcome: "Outcome", said: Words) -> list[str]:

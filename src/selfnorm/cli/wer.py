@@ -90,7 +90,7 @@ def wer(
     other = match(said, against, references, allow_missing, ignore_case)[0] if against else None
     nearest, broken = nearest_of(said, oracle, words, references, allow_missing, ignore_case) if oracle else (None, 0)
     sets = speakers_of(said, speakers) if speakers else {name: set_of(name) for name in said}
-    rows, total = score(said, heard, other, nearest, sets, by_speaker)
+    rows, total = score(said, heard, sets, other, nearest, by_speaker)
     if json:
         found = total.fields() | {"missing": unheard, "left_out": unknown}
         print_json(found | {"sets": {name: row.fields() for name, row in rows.items()}})
@@ -111,17 +111,17 @@ def wer(
 def score(
     said: Words,
     heard: Words,
+    sets: Mapping[str, str],
     other: Words | None = None,
     nearest: "Mapping[str, Errors] | None" = None,
-    sets: Mapping[str, str] | None = None,
     by_speaker: bool = False,
 ) -> tuple[dict[str, Row], Row]:
     """A row for each set, where there are several, and one for all, for which `by_speaker` draws whole sets."""
     from selfnorm.bootstrap import bootstrap, compare
-    from selfnorm.wer import Errors, count
+    from selfnorm.wer import Errors, counts_by_name
 
-    errors = {name: count(words, heard[name]) for name, words in said.items()}
-    others = {name: count(words, other[name]) for name, words in said.items()} if other is not None else None
+    errors = counts_by_name(said, heard)
+    others = counts_by_name(said, other) if other is not None else None
 
     def row(names: Sequence[str], groups: Sequence[str] | None = None) -> Row:
         here = [errors[name] for name in names]
@@ -137,8 +137,6 @@ def score(
         return Row(total, interval, least, sum(there, Errors()), comparison)
 
     names = list(said)
-    if sets is None:
-        return {}, row(names)
     parts: dict[str, list[str]] = {}
     for name in names:
         parts.setdefault(sets[name], []).append(name)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from selfnorm.files import atomic
+from selfnorm.files import write_whole
 
 PARTS = ("train", "valid", "test")
 VALID, TEST = "hamlet", "macbeth"  # every other work is for training
@@ -45,8 +45,7 @@ class English:
         folder.mkdir(parents=True, exist_ok=True)
         paths = {part: folder / f"{part}.txt" for part in PARTS}
         for part, path in paths.items():
-            with atomic(path) as file:
-                file.write("".join(f"{sentence}\n" for sentence in self.sentences[part]).encode())
+            write_whole(path, "".join(f"{sentence}\n" for sentence in self.sentences[part]).encode())
         return paths
 
 

@@ -17,9 +17,10 @@ from typing import Any
 
 from selfnorm.bootstrap import Comparison, Interval, bootstrap, compare
 from selfnorm.corpus.numbering import Numbering, Numbers
+from selfnorm.corpus.store import VOCABULARY
 from selfnorm.demo.channel import Channel, Noise
 from selfnorm.demo.confusions import Confusions
-from selfnorm.files import atomic, sha256
+from selfnorm.files import sha256, write_whole
 from selfnorm.lattices import htk, transcripts
 from selfnorm.lattices.lattice import Lattice
 from selfnorm.lattices.oracle import oracle
@@ -30,7 +31,7 @@ from selfnorm.rescoring.second_pass import Output, load_scales, second_pass, tun
 from selfnorm.run import MODEL
 from selfnorm.scorers import Neural, NGram
 from selfnorm.vocabulary import END, UNKNOWN, Vocabulary
-from selfnorm.wer import Errors, count
+from selfnorm.wer import Errors, counts_by_name
 
 FORMAT = 1  # of the channel: older lattices are made anew
 SHORTEST, LONGEST = 6, 20  # words of a sentence that is said
@@ -126,7 +127,7 @@ class SecondPass:
             return False
         made.unlink(missing_ok=True)
         self.lattices.mkdir(exist_ok=True)
-        vocabulary = Vocabulary.load(self.to / "data" / "vocab.txt")
+        vocabulary = Vocabulary.load(self.to / "data" / VOCABULARY)
         estimate_arpa(Part(self._lines("train")[:: self.plan.part]), self.bigram, order=2, vocabulary=vocabulary)
         confusions = Confusions(word for word in vocabulary.words if word not in (END, UNKNOWN))
         channel = Channel(confusions, NGram.load(self.bigram), self.plan.noise)
@@ -144,7 +145,7 @@ class SecondPass:
     def _material(self) -> dict[str, Any]:
         """What the lattices are made of."""
         texts = {part: sha256(self.to / "text" / f"{part}.txt") for part in ("train", "valid", "test")}
-        vocabulary = sha256(self.to / "data" / "vocab.txt")
+        vocabulary = sha256(self.to / "data" / VOCABULARY)
         return {"format": FORMAT, "plan": asdict(self.plan), "texts": texts, "vocabulary": vocabulary}
 
     def _lines(self, part: str) -> list[str]:
@@ -190,7 +191,7 @@ class SecondPass:
 
     def _outcome(self, heard: dict[str, Words], *rest: Any) -> Outcome:
         said = transcripts.read(self.said("test"))
-        return Outcome(said, heard, [count(said[name], heard[name]) for name in said], *rest)
+        return Outcome(said, heard, list(counts_by_name(said, heard).values()), *rest)
 
 
 class Part:
@@ -215,8 +216,7 @@ def chosen(sentences: list[str], name: str, number: int) -> dict[str, Words]:
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
-    with atomic(path) as file:
-        file.write((json.dumps(value, indent=2) + "\n").encode())
+    write_whole(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
 def _read(path: Path) -> dict[str, Any] | None:

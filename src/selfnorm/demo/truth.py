@@ -16,6 +16,7 @@ from selfnorm.registry import pick
 from selfnorm.samplers import SAMPLERS, Sampler
 
 STEPS = 800
+POSITIONS, WIDTH = 512, 16  # N and H
 
 
 class ZipfMarkov:
@@ -64,13 +65,6 @@ class ZipfMarkov:
         histories = torch.multinomial(self.unigram, number, replacement=True, generator=generator)
         return histories, self.after(histories, generator)
 
-    def text(self, sentences: int, length: int, generator: torch.Generator) -> list[list[int]]:
-        """Sentences of ids, each a walk through the language."""
-        words = [torch.multinomial(self.unigram, sentences, replacement=True, generator=generator)]
-        for _ in range(length - 1):
-            words.append(self.after(words[-1], generator))
-        return torch.stack(words, 1).tolist()
-
     @property
     def perplexity(self) -> float:
         """Of the truth itself: no model does better."""
@@ -92,29 +86,27 @@ class Row:
     words_per_second: float
 
 
-def compare(
-    language: ZipfMarkov, criteria: list[str] | None = None, k: int = 100, steps: int = STEPS, seed: int = 1
-) -> Iterator[Row]:
+def compare(language: ZipfMarkov, k: int = 100, steps: int = STEPS, seed: int = 1) -> Iterator[Row]:
     """Train one small model with each criterion on the same text, and hold it against the truth."""
-    for name in criteria or list(CRITERIA):
+    for name in CRITERIA:
         yield train(language, name, k, steps, seed)
 
 
-def train(language: ZipfMarkov, name: str, k: int, steps: int, seed: int, positions: int = 512, width: int = 16) -> Row:
+def train(language: ZipfMarkov, name: str, k: int, steps: int, seed: int) -> Row:
     criterion = pick("criterion", CRITERIA, name)
     noise = LogUniform(language.size)
     sampler: Sampler = pick("sampler", SAMPLERS, criterion.sampler, noise=noise, k=k)
     generator = torch.Generator().manual_seed(seed)
-    output = Output(language.size, width, link=criterion.link, normalize=criterion.needs_log_z)
+    output = Output(language.size, WIDTH, link=criterion.link, normalize=criterion.needs_log_z)
     output.start_from(language.unigram * 1e6)
-    embedding = nn.Embedding(language.size, width)
+    embedding = nn.Embedding(language.size, WIDTH)
     embedding.weight.data.normal_(generator=generator)
     optimizer = torch.optim.Adam([*output.parameters(), *embedding.parameters()], lr=0.02, betas=(0.9, 0.99))
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     last = max(1, steps // 4)  # the steps over which the loss is averaged
     average, begin = 0.0, time.perf_counter()
     for step in range(steps):
-        histories, targets = language.pairs(positions, generator)
+        histories, targets = language.pairs(POSITIONS, generator)
         loss = sampled_loss(
             embedding(histories),
             output.weight,
@@ -129,7 +121,7 @@ def train(language: ZipfMarkov, name: str, k: int, steps: int, seed: int, positi
         optimizer.step()
         falling.step()
         average += float(loss.detach()) / last if step >= steps - last else 0.0
-    speed = steps * positions / (time.perf_counter() - begin)
+    speed = steps * POSITIONS / (time.perf_counter() - begin)
     return _judge(language, name, k if criterion.sampled else None, average, output, embedding, speed)
 
 

@@ -17,12 +17,14 @@ import numpy as np
 from selfnorm.lattices import htk_fields as fields
 from selfnorm.lattices import nbest
 from selfnorm.lattices.archive import archive
-from selfnorm.lattices.htk_draft import Draft, finite, whole
+from selfnorm.lattices.htk_draft import Draft
+from selfnorm.lattices.htk_shape import finite, whole
 from selfnorm.lattices.lattice import SILENT, Floats, Ids, Lattice, Scales, assemble
-from selfnorm.lattices.packed import lines
+from selfnorm.lattices.packed import blocks
 from selfnorm.vocabulary import END
 
 FORMAT = re.compile(r"\.(slf|lat|lats|lattice|htk|ark|jsonl|json|txt)$", re.IGNORECASE)  # in the name of a file
+_RUN = re.compile(rb"(?:[IJ]=.*\n)++|(?:(?![IJ]=).*\n)++|.+")  # nodes and arcs, others, a line without end
 NEARLY_E = 2e-4  # files say base=2.718 and mean e
 SCALES = {"acoustic": "acscale", "lm": "lmscale", "pronunciation": "prscale", "penalty": "wdpenalty"}
 
@@ -30,16 +32,15 @@ SCALES = {"acoustic": "acscale", "lm": "lmscale", "pronunciation": "prscale", "p
 def read(path: Path, *, max_arcs: int = 2_000_000) -> Lattice:
     """The lattice of a file; a ValueError says what is wrong with it, and where."""
     draft = Draft(max_arcs)
-    number = 1
-    for number, line in lines(path):
-        try:
-            draft.add(line)
-        except ValueError as error:
-            raise ValueError(f"{path}:{number}: {error}") from None
+    last = 1
+    for lines in blocks(path):
+        for run in lines.parts(match.end() for match in _RUN.finditer(lines.text)):
+            draft.take(run)
+        last = lines.number + lines.count - 1
     try:
         draft.check_complete()
     except ValueError as error:
-        raise ValueError(f"{path}:{number}: {error}") from None
+        raise ValueError(f"{path}:{last}: {error}") from None
     try:
         return _lattice(draft, named_by(path))
     except ValueError as error:
@@ -63,6 +64,7 @@ def _named(utterance: str) -> str:
     return utterance
 
 
+@np.errstate(over="ignore")  # `assemble` refuses what is inf
 def _lattice(draft: Draft, utterance: str) -> Lattice:
     header = {name: value for name, value in draft.header.items() if name not in ("N", "L")}
     if header.get("VERSION") == "1.0":
@@ -116,6 +118,8 @@ def _scales(header: dict[str, str], unit: float) -> Scales:
         if unit == 0 and penalty < 0:
             raise ValueError(f"wdpenalty={penalty:g} is no probability, but base=0 says that it is; mend one of them")
         given["penalty"] = math.log(penalty) if unit == 0 else unit * penalty
+        if math.isinf(given["penalty"]):
+            raise ValueError(f"wdpenalty={penalty:g} is no finite number in natural logs; mend it or the base")
     return Scales(**given)
 
 

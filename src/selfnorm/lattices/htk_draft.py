@@ -1,31 +1,23 @@
-"""An HTK lattice while it is read: its lines in any order, checked one by one."""
+"""An HTK lattice while it is read: its lines in any order, many at once where they are alike, each of them checked."""
 
-import math
-import re
 from array import array
-from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
+from selfnorm.fields import Fields
 from selfnorm.lattices import htk_fields as fields
+from selfnorm.lattices.htk_run import Run, alike, alone, together
+from selfnorm.lattices.htk_shape import Shape, shape_of, whole
+from selfnorm.lattices.packed import Lines
 
 MOST_NAMES = 1000  # of fields in a header, of lines that differ in their fields
 MOST_OTHERS = 50  # columns that are kept as they are
 MOST_LABELS = 100_000  # labels held once; where a column is of numbers, all differ
 
+MANY = 32  # lines that are worth being looked at together
+Labels = dict[bytes, str]
 COUNTED = {"N": "nodes", "L": "arcs"}
-MISSING = math.nan  # a score or time that is not given; one that is given is finite
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Lines with the same names: where in the line each field is; -1 for nowhere."""
-
-    kind: str  # header, node or arc
-    names: list[str]
-    pattern: re.Pattern[bytes] | None  # of ordinary lines of this shape, whose numbers need no further look
-    ends: tuple[int, ...]  # S and E
-    scores: tuple[int, ...]  # of an arc: a, l, r; of a node: t
-    word: int
-    others: list[tuple[str, int]]  # what is kept as it is
 
 
 class Draft:
@@ -46,42 +38,68 @@ class Draft:
         self.node_others: dict[str, dict[int, str]] = {}
         self.others: dict[str, list[str]] = {}
         self.shapes: dict[tuple[bytes, ...], Shape] = {}
-        self.last: Shape | None = None
         self.values: dict[bytes, bytes] = {}  # words and labels are held once
         self.labels: dict[bytes, str] = {}
 
-    def add(self, line: bytes) -> None:
-        """Take a line; the errors are sentences that do not say where."""
-        if not line:
+    def take(self, lines: Lines) -> None:
+        """Take lines that begin alike: at once if nothing is odd, else in halves, the last of them one by one."""
+        if lines.text[:2] in (b"I=", b"J=") and lines.count >= MANY:
+            if not self._is_kept(lines.text):
+                for half in lines.halves():
+                    self.take(half)
             return
-        last = self.last
-        if last is not None and (match := last.pattern.fullmatch(line)):  # type: ignore[union-attr]
-            self._take(last, match.groups())
-        elif line.lstrip()[:1] in (b"#", b""):
+        for number, line in lines:
+            try:
+                self._add(line)
+            except ValueError as error:
+                raise ValueError(f"{lines.path}:{number}: {error}") from None
+
+    def _add(self, line: bytes) -> None:
+        if line.lstrip()[:1] in (b"#", b""):
             if not self.node_ids and b"sphinx" in line.lower():
                 self.on_source = True
-        else:
-            names, values = fields.split(line)
-            shape = self.shapes.get(names) or self._new_shape(names)
-            if shape.kind == "header":
-                self._header(shape.names, values)
-            else:
-                for name, declared in (("N", self.nodes), ("L", self.arcs)):
-                    if declared < 0:
-                        raise ValueError(f"the header has no {name}=, how many {COUNTED[name]} follow; add it there")
-                _check_numbers(shape, values)
-                self.last = shape
-                self._take(shape, values)
+            return
+        names, values = fields.split(line)
+        shape = self.shapes.get(names) or self._new_shape(names)
+        if shape.kind == "header":
+            self._header(shape.names, values)
+            return
+        for name, declared in (("N", self.nodes), ("L", self.arcs)):
+            if declared < 0:
+                raise ValueError(f"the header has no {name}=, how many {COUNTED[name]} follow; add it there")
+        run = alone(values, shape)
+        self._keep(shape, run, self._checked(shape, run))
+
+    def _is_kept(self, text: bytes) -> bool:
+        """Whether nothing is wrong with these lines, as far as can be seen at once; then they are kept."""
+        checked: list[tuple[Shape, Run, Labels]] = []
+        try:
+            text.decode()
+            if min(self.nodes, self.arcs) < 0:
+                return False
+            columns = Fields(text)
+            for names, rows in alike(columns):
+                shape = self.shapes.get(names) or self._new_shape(names)
+                run = together(columns, rows, names, shape)
+                checked.append((shape, run, self._checked(shape, run)))
+        except ValueError:
+            for shape, run, _ in checked:
+                self._seen(shape)[run.numbers] = 0
+            return False
+        for shape, run, labels in checked:
+            self._keep(shape, run, labels)
+        return True
 
     def _new_shape(self, names: tuple[bytes, ...]) -> Shape:
         if len(self.shapes) >= MOST_NAMES:
             raise ValueError(f"this is the {MOST_NAMES}th set of fields in a line; no HTK lattice has so many")
-        shape = self.shapes[names] = shape_of(names, bool(self.node_ids))
+        shape = shape_of(names, bool(self.node_ids))
         others = self.others if shape.kind == "arc" else self.node_others
         for name, _ in shape.others:
-            others.setdefault(name, [] if shape.kind == "arc" else {})  # type: ignore[arg-type]
-            if len(others) > MOST_OTHERS:
+            if name not in others and len(others) >= MOST_OTHERS:
                 raise ValueError(f"{name}= is one field too many; no HTK lattice has over {MOST_OTHERS}")
+            others.setdefault(name, [] if shape.kind == "arc" else {})  # type: ignore[arg-type]
+        self.shapes[names] = shape  # only now: lines are looked at again where something is wrong with them
         return shape
 
     def _header(self, names: list[str], values: tuple[bytes, ...]) -> None:
@@ -106,51 +124,54 @@ class Draft:
                     raise ValueError(f"L={self.arcs} is more than {_limit(self.max_arcs)}")
                 self.seen_arcs = bytearray(self.arcs)
 
-    def _take(self, shape: Shape, values: tuple[bytes, ...]) -> None:
-        """A node or an arc whose numbers are numbers."""
-        number = int(values[0])
-        if shape.kind == "node":
-            self._number_once(number, "I", self.seen_nodes, "N")
-            self.node_ids.append(number)
-            self.node_words.append(self._value(values[shape.word]) if shape.word >= 0 else None)
-            time = shape.scores[0]
-            self.times.append(float(values[time]) if time >= 0 else MISSING)
-            for name, place in shape.others:
-                self.node_others[name][number] = self._label(values[place])
-            return
-        self._number_once(number, "J", self.seen_arcs, "L")
-        ends = int(values[shape.ends[0]]), int(values[shape.ends[1]])
-        if max(ends) >= self.nodes:
-            raise ValueError(
-                f"arc {number} leads from node {ends[0]} to node {ends[1]}, but the header declares N={self.nodes}; "
-                "the file is damaged or its header is wrong"
-            )
-        for name, place in shape.others:
-            column = self.others[name]
-            if len(column) < len(self.arc_ids):
-                column.extend([""] * (len(self.arc_ids) - len(column)))
-            column.append(self._label(values[place]))
-        self.arc_ids.append(number)
-        self.sources.append(ends[0])
-        self.targets.append(ends[1])
-        for score, place in zip(self.scores, shape.scores):
-            score.append(float(values[place]) if place >= 0 else MISSING)
-        self.arc_words.append(self._value(values[shape.word]) if shape.word >= 0 else None)
+    def _seen(self, shape: Shape) -> npt.NDArray[np.uint8]:
+        return np.frombuffer(self.seen_nodes if shape.kind == "node" else self.seen_arcs, np.uint8)
 
-    def _number_once(self, number: int, name: str, seen: bytearray, declared: str) -> None:
-        if number >= len(seen):
+    def _keep(self, shape: Shape, run: Run, known: Labels) -> None:
+        """Nodes or arcs that were checked."""
+        numbers = run.numbers.tolist()
+        words = [None] * len(numbers) if run.words is None else [self.values.setdefault(w, w) for w in run.words]
+        others = [(name, map(known.__getitem__, column)) for (name, _), column in zip(shape.others, run.others)]
+        if shape.kind == "node":
+            self.node_ids.extend(numbers)
+            self.node_words += words
+            self.times.frombytes(run.scores[0].tobytes())
+            for name, labels in others:
+                self.node_others[name].update(zip(numbers, labels))
+            return
+        for name, labels in others:
+            column = self.others[name]
+            column.extend([""] * (len(self.arc_ids) - len(column)))  # arcs so far that had no such field
+            column.extend(labels)
+        self.arc_ids.extend(numbers)
+        self.arc_words += words
+        for ends, found in zip((self.sources, self.targets), run.ends):
+            ends.frombytes(found.tobytes())
+        for score, values in zip(self.scores, run.scores):
+            score.frombytes(values.tobytes())
+
+    def _checked(self, shape: Shape, run: Run) -> Labels:
+        """Nodes or arcs with the numbers that the header declares, each once; where one is wrong, none of them."""
+        name, declared = ("I", "N") if shape.kind == "node" else ("J", "L")
+        seen = self._seen(shape)
+        if (number := int(run.numbers.max())) >= len(seen):
             raise ValueError(
                 f"{name}={number}, but the header declares {declared}={len(seen)} {COUNTED[declared]}, counted from 0; "
                 "the file is damaged or its header is wrong"
             )
-        if seen[number]:
+        if seen[run.numbers].any() or len(np.unique(run.numbers)) < len(run.numbers):
             raise ValueError(
                 f"{name}={number} was on an earlier line too; give each of the {COUNTED[declared]} one line"
             )
-        seen[number] = 1
-
-    def _value(self, value: bytes) -> bytes:
-        return self.values.setdefault(value, value)
+        if run.ends and max(ends.max() for ends in run.ends) >= self.nodes:
+            source, target = (int(ends[0]) for ends in run.ends)
+            raise ValueError(
+                f"arc {number} leads from node {source} to node {target}, but the header declares N={self.nodes}; "
+                "the file is damaged or its header is wrong"
+            )
+        labels = {value: self._label(value) for column in run.others for value in set(column)}
+        seen[run.numbers] = 1  # only now: nothing is wrong with them
+        return labels
 
     def _label(self, value: bytes) -> str:
         text = self.labels.get(value)
@@ -172,63 +193,5 @@ class Draft:
                 )
 
 
-def shape_of(names: tuple[bytes, ...], begun: bool) -> Shape:
-    """What lines with these names are; `begun`: nodes have come, and only the header's own fields may still do so."""
-    kind = {b"I": "node", b"J": "arc"}.get(names[0], "header")
-    short = fields.canonical(kind, names)
-    places = {name: place for place, name in enumerate(short)}
-    if kind == "header":
-        if begun and not fields.HEADER.issuperset(short):
-            raise ValueError(f"the line starts with {short[0]}=, neither with I= for a node nor J= for an arc; mend it")
-        return Shape(kind, short, None, (), (), -1, [])
-    if kind == "node" and "L" in places:
-        raise ValueError("L= of a node: sub-lattices are not read; expand them first, for example with HTK's HBuild -x")
-    ends, scores = ("SE", "alr") if kind == "arc" else ("", "t")
-    for name, where in zip(ends, ("comes from", "leads to")):
-        if name not in places:
-            raise ValueError(f"the arc has no {name}=, the node it {where}; mend the line")
-    forms = [
-        _WHOLE if not place or name in ends else _SCORE if name in scores else _PLAIN
-        for place, name in enumerate(short)
-    ]
-    return Shape(
-        kind,
-        short,
-        re.compile(rb"\s+".join(re.escape(name) + b"=" + form for name, form in zip(names, forms)) + rb"\s*"),
-        tuple(places[name] for name in ends),
-        tuple(places.get(name, -1) for name in scores),
-        places.get("W", -1),
-        [(name, place) for name, place in places.items() if place and name not in (*ends, *scores, "W")],
-    )
-
-
-# A number of 30 digits is finite; a value without quotes ends at white space.
-_WHOLE, _SCORE, _PLAIN = rb"(\d{1,18})", rb"(-?\d{1,15}(?:\.\d{0,30})?)", rb"((?!['\"])\S*+)"
-
-
-def _check_numbers(shape: Shape, values: tuple[bytes, ...]) -> None:
-    for place in (0, *shape.ends):
-        whole(values[place], shape.names[place])
-    for place in shape.scores:
-        if place >= 0:
-            finite(values[place], shape.names[place])
-
-
 def _limit(max_arcs: int) -> str:
     return f"the {max_arcs:,} arcs that are allowed; prune the lattice or raise --max-arcs"
-
-
-def whole(value: bytes, name: str) -> int:
-    if not value.isdigit() or len(value) > 18:
-        raise ValueError(f"{name}={fields.shown(value)} is no number from 0 on; mend it")
-    return int(value)
-
-
-def finite(value: bytes, name: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = MISSING
-    if not math.isfinite(number) or b"_" in value:
-        raise ValueError(f"{name}={fields.shown(value)} is no finite number; mend it or leave the field out")
-    return number

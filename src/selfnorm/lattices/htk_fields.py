@@ -66,11 +66,13 @@ def canonical(kind: str, names: tuple[bytes, ...]) -> list[str]:
     """The short names of the fields of a line; a field that comes twice is an error."""
     texts = [name.decode() for name in names]
     short = [SHORT[kind].get(name, name) for name in texts]
+    seen: set[str] = set()
     for place, name in enumerate(short):
         if not _NAME.fullmatch(name):
             raise ValueError(f"{shown(names[place])} is no name of a field; the line is damaged")
-        if name in short[:place]:
+        if name in seen:
             raise ValueError(f"the field {texts[place]}= comes twice in the line; keep one")
+        seen.add(name)
     return short
 
 

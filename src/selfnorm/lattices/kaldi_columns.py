@@ -52,8 +52,9 @@ def to_lattice(utterance: str, columns: Columns, frame_shift: float, binary: boo
     final = targets == FINAL
     if not final.any():
         raise ValueError("no node is final; the lattice is cut off, or its last lines are lost")
-    kept, end = _end(columns, sources, final)
-    nodes = int(max(sources.max(), targets.max(), end, start)) + 1
+    last = int(max(sources.max(), targets.max(), start))
+    kept, end = _end(columns, sources, final, last + 1)
+    nodes = max(last, end) + 1
     targets = np.where(final, end, targets)[kept]
     sources = sources[kept]
     times = _times(sources, targets, columns.frames[kept], nodes, start)
@@ -86,7 +87,7 @@ def _dense(columns: Columns) -> tuple[Ids, Ids, int]:
     return ranks[2 : 2 + len(sources)], ranks[2 + len(sources) :], int(ranks[1])
 
 
-def _end(columns: Columns, sources: Ids, final: npt.NDArray[np.bool_]) -> tuple[Ids, int]:
+def _end(columns: Columns, sources: Ids, final: npt.NDArray[np.bool_], new: int) -> tuple[Ids, int]:
     """The rows to keep, and the end: a new node, or the only final one where its cost is 0."""
     rows = np.arange(len(sources))
     if int(final.sum()) == 1:
@@ -94,7 +95,7 @@ def _end(columns: Columns, sources: Ids, final: npt.NDArray[np.bool_]) -> tuple[
         free = columns.graph[row] == columns.acoustic[row] == 0.0 and not columns.frames[row]
         if free:
             return np.delete(rows, row), int(sources[row])
-    return rows, int(max(sources.max(), columns.targets.max() if len(rows) else 0, columns.start)) + 1
+    return rows, new
 
 
 def _taken(column: Sequence[str], kept: Ids) -> Sequence[str]:

@@ -93,7 +93,7 @@ class Lattice:
         )
 
 
-def _picked(column: tuple[str, ...], arcs: Ids) -> tuple[str, ...]:
+def _picked(column: Sequence[str], arcs: Ids) -> tuple[str, ...]:
     return tuple(map(column.__getitem__, arcs.tolist()))
 
 
@@ -126,28 +126,38 @@ def assemble(
     if pronunciation is not None:
         columns["pronunciation"] = np.asarray(pronunciation, np.float64)
     for name, column in columns.items():
-        if not np.isfinite(column).all():
-            arc = int(np.flatnonzero(~np.isfinite(column))[0])
+        scale = getattr(scales, name)
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = np.isfinite(scale * column)
+        if not finite.all():
+            arc = int(np.flatnonzero(~finite)[0])
+            scaled = "" if scale == 1 else f" at scale {scale:g}"
             raise ValueError(
-                f"arc {arc} has the {name} score {column[arc]}, which is no finite number; drop the arc or mend it"
+                f"arc {arc} has the {name} score {column[arc]}{scaled}, which is no finite number; "
+                "drop the arc or mend it"
             )
     said = list(notes)
-    alive = _reached(source, target, nodes, start) & _reached(target, source, nodes, end)
-    if not alive[start]:
-        raise ValueError(f"no path leads from the start, node {start}, to the end, node {end}; the lattice is broken")
-    kept = np.flatnonzero(alive[source] & alive[target]) if len(source) else np.zeros(0, np.int64)
-    if len(kept) < len(source):
-        said.append(f"{len(source) - len(kept)} arcs on no path from start to end were left out")
-    place = _order(source[kept], target[kept], alive, times, start)
+    clock = np.zeros(nodes) if times is None else np.asarray(times, np.float64)
+    alive, kept = np.ones(nodes, bool), np.arange(len(source))
+    place = _straight(source, target, clock, start, end)
+    if place is None:
+        alive = _reached(source, target, nodes, start) & _reached(target, source, nodes, end)
+        if not alive[start]:
+            raise ValueError(
+                f"no path leads from the start, node {start}, to the end, node {end}; the lattice is broken"
+            )
+        kept = np.flatnonzero(alive[source] & alive[target]) if len(source) else np.zeros(0, np.int64)
+        if len(kept) < len(source):
+            said.append(f"{len(source) - len(kept)} arcs on no path from start to end were left out")
+        place = _order(source[kept], target[kept], alive, clock.tolist(), start)
     source, target = place[source], place[target]
     order = kept[np.lexsort((kept, target[kept], source[kept]))]
     repeated = _repeated(order, source, target, words, columns, extra)
     if repeated.any():
         said.append(f"{int(repeated.sum())} arcs that repeat another in everything were left out")
         order = order[~repeated]
-    clock = None
     if times is not None:
-        clock = np.asarray(times, np.float64)[np.flatnonzero(alive)[np.argsort(place[alive])]]
+        clock = clock[np.flatnonzero(alive)[np.argsort(place[alive])]]
         if not np.isfinite(clock).all():
             raise ValueError("the time of a node is no finite number; mend it or leave all times out")
         back = np.flatnonzero(clock[target[order]] < clock[source[order]])
@@ -161,10 +171,10 @@ def assemble(
         utterance,
         source[order],
         target[order],
-        tuple(words[arc] for arc in order),
-        times=clock,
+        _picked(words, order),
+        times=None if times is None else clock,
         scales=scales,
-        extra={name: tuple(column[arc] for arc in order) for name, column in (extra or {}).items()},
+        extra={name: _picked(column, order) for name, column in (extra or {}).items()},
         header=dict(header or {}),
         notes=tuple(said),
         **{name: column[order] for name, column in columns.items()},
@@ -189,16 +199,30 @@ def _reached(sources: Ids, targets: Ids, nodes: int, first: int) -> npt.NDArray[
     return np.frombuffer(seen, np.uint8).astype(bool)
 
 
-def _order(
-    sources: Ids, targets: Ids, alive: npt.NDArray[np.bool_], times: Sequence[float] | Floats | None, start: int
-) -> Ids:
+def _straight(sources: Ids, targets: Ids, clock: Floats, start: int, end: int) -> Ids | None:
+    """What `_order` finds, where every arc goes on in time and number and no node but the ends is a dead end.
+
+    Then all nodes are on some path: whoever goes back from one, or on, can stop only at the start, or at the end.
+    """
+    nodes = np.arange(len(clock))
+    into, out = (np.bincount(each, minlength=len(nodes)) == 0 for each in (targets, sources))
+    if not (np.array_equal(np.flatnonzero(into), [start]) and np.array_equal(np.flatnonzero(out), [end])):
+        return None
+    before, after = clock[sources], clock[targets]
+    if not ((before < after) | ((before == after) & (sources < targets))).all():
+        return None
+    place = np.empty(len(nodes), np.int64)
+    place[np.argsort(clock, kind="stable")] = nodes
+    return place
+
+
+def _order(sources: Ids, targets: Ids, alive: npt.NDArray[np.bool_], clock: Sequence[float], start: int) -> Ids:
     """Each live node's place in an order that all arcs follow: by time where there is one, else as they come."""
     nodes = len(alive)
     order = np.argsort(sources, kind="stable")
     bounds = np.searchsorted(sources[order], np.arange(nodes + 1)).tolist()
     after = targets[order].tolist()
     waits = np.bincount(targets, minlength=nodes).tolist()
-    clock = list(times) if times is not None else [0.0] * nodes
     ready = [(clock[start], start)] if not waits[start] else []
     place = np.full(nodes, -1, np.int64)
     count = 0

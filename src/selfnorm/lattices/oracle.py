@@ -14,7 +14,7 @@ from selfnorm.lattices.lattice import SILENT, Ids, Lattice
 from selfnorm.lattices.nbest import NBest
 from selfnorm.lattices.paths import words_of
 from selfnorm.vocabulary import END
-from selfnorm.wer import Errors, count
+from selfnorm.wer import Errors, count, counts
 
 ERROR = 1 << 12  # what an error costs; a substitution costs one more, so that it comes last among equals
 MOST = 1 << 27  # places (a node and a position in the reference), 4 bytes each
@@ -50,7 +50,8 @@ def oracle(lattice: Lattice, reference: Sequence[str]) -> Oracle:
 
 def oracle_nbest(nbest: NBest, reference: Sequence[str]) -> Errors:
     """Those of the hypothesis with the fewest errors, the first of several."""
-    return min((count(reference, each.words) for each in nbest.hypotheses), key=lambda errors: errors.total)
+    heard = [each.words for each in nbest.hypotheses]
+    return min(counts([reference] * len(heard), heard), key=lambda errors: errors.total)
 
 
 def _least(lattice: Lattice, wanted: Whole, said: Whole) -> Whole:

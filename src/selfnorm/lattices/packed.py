@@ -7,8 +7,9 @@ import bz2
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from selfnorm.vocabulary import BOM
 
 BLOCK = 1 << 17
 SIP = 1 << 13
+PIECE = 1 << 18  # bytes that are cut into lines at a time
 LONGEST = 1 << 20  # bytes of a line
 MOST = 1 << 38  # bytes of an unpacked file: an archive holds many lattices, and a reader stops at each one's arcs
 FREE = 1 << 21  # bytes that any file may unpack to, few enough to be read as empty lines; beyond them, RATIO holds
@@ -32,22 +34,67 @@ def content(path: Path, *, most: int = MOST) -> io.BufferedReader:
     return io.BufferedReader(_Bounded(path, most), BLOCK)
 
 
-def lines(path: Path, *, longest: int = LONGEST, most: int = MOST) -> Iterator[tuple[int, bytes]]:
-    """Each line with its number, from 1, without its end (LF or CRLF); each is valid UTF-8."""
-    offset = 0
+@dataclass(frozen=True)
+class Lines:
+    """Some whole lines of a file; the last one of a file may lack its end."""
+
+    path: Path
+    number: int  # of the first line, from 1
+    offset: int  # of the first byte
+    text: bytes
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        """Each line with its number, without its end (LF or CRLF); each is valid UTF-8."""
+        offset, plain = self.offset, self.text.isascii()
+        for number, line in enumerate(self.text.removesuffix(b"\n").split(b"\n"), start=self.number):
+            if not plain:
+                _check_encoding(self.path, number, offset, line)
+                offset += len(line) + 1
+            if number == 1:
+                line = line.removeprefix(BOM)
+            yield number, line.rstrip(b"\r")
+
+    @property
+    def count(self) -> int:
+        return self.text.count(b"\n") + (not self.text.endswith(b"\n"))
+
+    def parts(self, ends: Iterable[int]) -> Iterator["Lines"]:
+        """Cut behind these places, which are ends of lines."""
+        number, begin = self.number, 0
+        for end in ends:
+            part = Lines(self.path, number, self.offset + begin, self.text[begin:end])
+            yield part
+            number, begin = number + part.text.count(b"\n"), end
+
+    def halves(self) -> Iterator["Lines"]:
+        """Of two lines or more."""
+        middle = self.text.rfind(b"\n", 0, len(self.text) // 2) + 1 or self.text.index(b"\n") + 1
+        return self.parts((middle, len(self.text)))
+
+
+def blocks(path: Path, *, longest: int = LONGEST, most: int = MOST) -> Iterator[Lines]:
+    """The lines of a file, many at a time."""
+    number, offset, rest = 1, 0, b""
     with content(path, most=most) as file:
-        for number, line in enumerate(iter(partial(file.readline, longest + 1), b""), start=1):
-            if len(line) > longest:
+        while data := file.read(min(PIECE, longest)):  # so that no line but the first can be longer
+            text = rest + data
+            end = text.rfind(b"\n") + 1
+            if (text.find(b"\n") if end else len(text)) > longest:
                 raise ValueError(
                     f"{path}:{number}: the line is longer than {longest:,} bytes; its line ends are lost, "
                     "or this is no text file"
                 )
-            if not line.isascii():
-                _check_encoding(path, number, offset, line)
-            offset += len(line)
-            if number == 1:
-                line = line.removeprefix(BOM)
-            yield number, line.rstrip(b"\r\n")
+            rest = text[end:]
+            if end:
+                yield Lines(path, number, offset, text[:end])
+                number, offset = number + text.count(b"\n", 0, end), offset + end
+    if rest:
+        yield Lines(path, number, offset, rest)
+
+
+def lines(path: Path, *, longest: int = LONGEST, most: int = MOST) -> Iterator[tuple[int, bytes]]:
+    """Each line with its number, from 1, without its end (LF or CRLF); each is valid UTF-8."""
+    return chain.from_iterable(blocks(path, longest=longest, most=most))
 
 
 def _check_encoding(path: Path, number: int, offset: int, line: bytes) -> None:

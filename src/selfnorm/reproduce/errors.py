@@ -13,7 +13,7 @@ from selfnorm.rescoring import NEURAL, Rescored, Rescorer, Setting
 from selfnorm.rescoring.results import Result, decide
 from selfnorm.rescoring.tuning import Lists, cross_validate
 from selfnorm.scorers import Neural, NGram
-from selfnorm.wer import Errors, count
+from selfnorm.wer import Errors, counts
 
 SETS = {  # where its lattices or lists are, and the setting of the search, from which tuning starts
     "ps-lattices": ("slf", Setting(weight=0.7, ngram_weight=0.3)),
@@ -85,8 +85,8 @@ def subsets(said: Mapping[str, Words]) -> dict[str, list[str]]:
 
 
 def _rates(said: Sequence[Words], results: Sequence[Result]) -> dict[str, Any]:
-    errors = [count(words, result.words) for words, result in zip(said, results)]
-    before = sum((count(words, result.first) for words, result in zip(said, results)), Errors())
+    errors = counts(said, [result.words for result in results])
+    before = sum(counts(said, [result.first for result in results]), Errors())
     total, interval = sum(errors, Errors()), bootstrap(errors)
     return {
         "wer": 100 * total.rate,

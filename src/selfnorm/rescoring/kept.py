@@ -1,7 +1,7 @@
 """Rescored lattices, and their lists for tuning, as files between two steps: columns of numbers, nothing else."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -40,9 +40,8 @@ def save_rescored(path: Path, rescored: Sequence[Rescored]) -> None:
 
 def load_rescored(path: Path, items: Iterable[Lattice | NBest]) -> Iterator[tuple[Lattice | NBest, Rescored]]:
     """With the given lattices or lists, read again, in the same order."""
-    with np.load(path, allow_pickle=False) as file:
-        columns = {name: file[name] for name in file.files}
-    names = [name.removeprefix("score ") for name in columns if name.startswith("score ")]
+    columns = _columns(path)
+    scores = _told(columns)
     first = moment = 0
     for item, (count, moments, given_arcs) in zip(items, columns["lengths"].tolist(), strict=True):
         here = slice(first, first + count)
@@ -51,8 +50,7 @@ def load_rescored(path: Path, items: Iterable[Lattice | NBest]) -> Iterator[tupl
         given = given if given.arcs == given_arcs else ended(given)
         arcs = columns["arcs"][here]
         lattice = given.keep(arcs, columns["sources"][here], columns["targets"][here], times)
-        told = {name: Told(columns[f"score {name}"][here], columns[f"unknown {name}"][here]) for name in names}
-        yield item, Rescored(lattice, told, given, arcs)
+        yield item, Rescored(lattice, {name: told.of(here) for name, told in scores.items()}, given, arcs)
         first, moment = first + count, moment + max(0, moments)
 
 
@@ -65,14 +63,22 @@ def save_lists(path: Path, lists: Lists) -> None:
 
 
 def load_lists(path: Path) -> Lists:
-    with np.load(path, allow_pickle=False) as file:
-        columns = {name: file[name] for name in file.files}
+    columns = _columns(path)
     about = json.loads(columns["about"].tobytes())
-    names = [name.removeprefix("score ") for name in columns if name.startswith("score ")]
-    scores = {name: Told(columns[f"score {name}"], columns[f"unknown {name}"]) for name in names}
     steady, lm, length, errors = (columns[name] for name in COLUMNS)
     start, place = Setting(**about["start"]), (tuple(about["utterances"]), columns["first"])
-    return Lists(*place, steady, lm, length, errors, columns["begin"], scores, about["temperature"], start)
+    return Lists(*place, steady, lm, length, errors, columns["begin"], _told(columns), about["temperature"], start)
+
+
+def _columns(path: Path) -> dict[str, Any]:
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def _told(columns: Mapping[str, Any]) -> dict[str, Told]:
+    """Of each scorer that the columns have scores of."""
+    names = [name.removeprefix("score ") for name in columns if name.startswith("score ")]
+    return {name: Told(columns[f"score {name}"], columns[f"unknown {name}"]) for name in names}
 
 
 def _all(columns: Iterable[Any]) -> Any:

@@ -38,8 +38,8 @@ def path_cover(
     lattices: Sequence[Lattice],
     scorers: Mapping[str, Neural | NGram],
     setting: Setting,
-    positions: int = 8192,
-    keep: bool = False,
+    positions: int,
+    keep: bool,
 ) -> list[Rescored]:
     """Every lattice with new scores on its own arcs; the paths of all of them are scored together."""
     lattices = [ended(lattice) for lattice in lattices]

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from selfnorm.files import atomic
+from selfnorm.files import write_whole
 from selfnorm.lattices.broken import Broken
 from selfnorm.lattices.lattice import Lattice
 from selfnorm.lattices.nbest import NBest
@@ -159,8 +159,7 @@ def save_scales(path: Path, outcome: Outcome, written: Sequence[str] = ()) -> No
         value["folds"] = [asdict(setting) for setting in outcome.folds]
     if written:
         value[WRITTEN] = list(written)
-    with atomic(path) as file:
-        file.write((json.dumps(value, indent=2) + "\n").encode())
+    write_whole(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
 def load_scales(path: Path) -> Setting:

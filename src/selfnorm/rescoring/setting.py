@@ -31,7 +31,7 @@ class Told(NamedTuple):
     score: Floats
     unknown: npt.NDArray[np.bool_]
 
-    def of(self, arcs: Ids) -> "Told":
+    def of(self, arcs: Ids | slice) -> "Told":
         return Told(self.score[arcs], self.unknown[arcs])
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from selfnorm.lattices.lattice import Floats, Ids
 from selfnorm.lattices.paths import n_best, words_of
 from selfnorm.rescoring.setting import NEURAL, NGRAM, Rescored, Setting, Told
-from selfnorm.wer import count
+from selfnorm.wer import error_counts
 
 PATHS = 100  # listed under each of the settings
 STEPS = (0.4, 0.2, 0.1, 0.05)  # of the local search: of log scale, weights, penalties in units of the scale or of 10
@@ -45,13 +45,12 @@ class Lists:
         first, begin = [0], [0]
         told: dict[str, list[Told]] = {name: [] for name in (rescored[0].scores if rescored else ())}
         for each in rescored:
-            reference = references[each.lattice.utterance]
-            known: dict[tuple[str, ...], int] = {}
+            paths = [(arcs, words_of(each.lattice, arcs)) for arcs in _paths(each, setting)]
+            said = list(dict.fromkeys(words for _, words in paths))
+            known = dict(zip(said, error_counts([references[each.lattice.utterance]] * len(said), said).tolist()))
             steady, is_word, says = each.lattice.steady, each.lattice.is_word, each.says
-            for arcs in _paths(each, setting):
-                index, words = np.array(arcs, np.int64), words_of(each.lattice, arcs)
-                if words not in known:
-                    known[words] = count(reference, words).total
+            for arcs, words in paths:
+                index = np.array(arcs, np.int64)
                 events = index[says[index]]
                 rows.append(
                     (steady[index].sum(), each.lattice.lm[index].sum(), float(is_word[index].sum()), known[words])

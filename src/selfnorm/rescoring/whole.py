@@ -20,8 +20,8 @@ def whole(
     scorers: Mapping[str, Neural | NGram],
     setting: Setting,
     n: int,
-    positions: int = 8192,
-    keep: bool = False,
+    positions: int,
+    keep: bool,
 ) -> Rescored:
     """The n best paths as a tree of prefixes, every arc with its score after all words before it."""
     before = rescored.lattice

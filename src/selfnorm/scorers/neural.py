@@ -13,7 +13,7 @@ from torch import Tensor
 
 from selfnorm import run
 from selfnorm.corpus.batches import BATCHES, evaluation_batches
-from selfnorm.corpus.store import TokenStore
+from selfnorm.corpus.store import VOCABULARY, TokenStore
 from selfnorm.corpus.text import split
 from selfnorm.models import MODELS, Model
 from selfnorm.registry import named, pick
@@ -49,7 +49,7 @@ class Neural:
             raise ValueError(
                 f"{folder / run.CONFIG}: is not of format {FORMAT}; load it with the version that wrote it"
             )
-        vocabulary = Vocabulary.load(run.path_of(folder, "vocab.txt"))
+        vocabulary = Vocabulary.load(run.path_of(folder, VOCABULARY))
         if vocabulary.digest != config["vocabulary"]:
             raise ValueError(f"{folder}: vocab.txt is not the vocabulary the model was trained with; restore the run")
         named("kind of histories", BATCHES, config["histories"])
