@@ -23,15 +23,6 @@ from prepare import peak_memory
 from rows import append, machine
 
 ROOT = Path(__file__).parents[1]
-RUN = """
-import sys
-from pathlib import Path
-from selfnorm.cli.ngram import _bytes, _cores
-from selfnorm.corpus.numbered import Numbered
-from selfnorm.ngrams.estimate import estimate_arpa
-text, to, order, memory = sys.argv[1:]
-estimate_arpa(Numbered([Path(text)], True), Path(to), int(order), memory=_bytes(memory), threads=_cores())
-"""
 
 
 def lmplz() -> Path | None:
@@ -45,7 +36,7 @@ def lmplz() -> Path | None:
 
 def measured(command: list[str]) -> dict[str, Any]:
     began = time.perf_counter()
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with peak_memory(process.pid) as peak:
         status = process.wait()
     if status:
@@ -70,9 +61,11 @@ def difference(ours: Path, theirs: Path) -> float:
 def compare(text: Path, order: int, repeat: int, memory: str) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(dir=text.parent) as name:
         ours, theirs = Path(name) / "ours.arpa", Path(name) / "theirs.arpa"
-        ways = {"selfnorm": [sys.executable, "-c", RUN, str(text), str(ours), str(order), memory]}
+        given = [str(text), "--keep-empty", "--to", str(ours), "--order", str(order), "--memory", memory]  # as lmplz
+        ways = {"selfnorm": [sys.executable, "-m", "selfnorm", "ngram", *given]}
         if path := lmplz():
             arguments = ["-o", str(order), "--text", str(text), "--arpa", str(theirs), "-S", memory, "-T", name]
+            arguments += ["--discount_fallback"]  # of a text too small to estimate them, as ours does
             ways["lmplz"] = [str(path), *arguments]
         else:
             print("lmplz is absent: its row is left out; see tests/ngrams/oracle.py", file=sys.stderr)

@@ -9,8 +9,6 @@ Without TEXT, five million words of Zipf noise are made in a temporary folder.
 """
 
 import argparse
-import csv
-import datetime
 import importlib.metadata
 import json
 import os
@@ -27,10 +25,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results" / "prepare.csv"
+from rows import append
+
+from selfnorm.cores import cores
+
 COLUMNS = (
     *("way", "words", "types", "seconds", "count_seconds", "words_per_second", "ratio", "count_ratio", "peak_mib"),
-    *("texts", "cpu", "cores", "python", "polars", "commit", "date"),
+    *("texts", "cpu", "cores", "python", "polars"),
 )
 
 Counted = tuple[int, int, float]  # words, types, when the counts were known
@@ -91,10 +92,6 @@ WAYS: dict[str, Callable[[list[Path], int], Counted]] = {
 }
 
 
-def cores() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 def measured(way: str, texts: list[Path], size: int) -> dict[str, Any]:
     """Run one way in a process of its own."""
     command = [sys.executable, __file__, "--way", way, "--size", str(size), *map(str, texts)]
@@ -153,14 +150,11 @@ def zipf_text(folder: Path, words: int = 5_000_000, types: int = 200_000) -> Pat
 def machine() -> dict[str, Any]:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return {
         "cpu": names[0] if names else platform.processor(),
         "cores": cores(),
         "python": platform.python_version(),
         "polars": polars_version() or "",
-        "commit": commit.stdout.strip(),
-        "date": datetime.date.today().isoformat(),
     }
 
 
@@ -207,13 +201,7 @@ def report(rows: list[dict[str, Any]]) -> None:
     shown = COLUMNS[:9]
     for row in (dict(zip(shown, shown)), *rows):
         print("  ".join(f"{row[column]:>16}" for column in shown))
-    new = not RESULTS.exists()
-    RESULTS.parent.mkdir(exist_ok=True)
-    with RESULTS.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        if new:
-            writer.writeheader()
-        writer.writerows(rows)
+    append("prepare", [{column: row[column] for column in COLUMNS} for row in rows])
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import csv
 import datetime
 import fcntl
-import platform
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,11 @@ RESULTS = Path(__file__).parent / "results"
 
 def machine() -> str:
     """The processor, in words, and how many cores of it."""
-    import os
+    import torch  # only here: a process that is measured must not hold it
 
-    name = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [
-            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
-        ]
-        name = names[0] if names else name
-    return f"{name}, {len(os.sched_getaffinity(0))} cores"
+    from selfnorm.bench.machine import name_of
+
+    return name_of(torch.device("cpu"))
 
 
 def commit() -> str:

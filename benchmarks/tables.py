@@ -10,6 +10,7 @@ import csv
 import json
 import re
 import sys
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,26 @@ def latest(found: list[Row], *keys: str) -> list[Row]:
     return list({tuple(row[key] for key in keys): row for row in found}.values())
 
 
+def grid(head: Sequence[str], lines: Iterable[Sequence[str]], left: Collection[int] = (0,)) -> str:
+    """A table whose columns are numbers, but for those at `left`."""
+    rule = "|" + "|".join(" --- " if place in left else " ---: " for place in range(len(head))) + "|"
+    return "\n".join([f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(line)} |" for line in lines), ""])
+
+
+def measured(found: Iterable[dict[str, Any]]) -> str:
+    """Where and when, below a table."""
+    keys = {"machine": "", "torch": "torch ", "date": ""}
+    origin = sorted({", ".join(f"{word}{row[key]}" for key, word in keys.items() if key in row) for row in found})
+    return "\n".join(["", *(f"Measured on {each}." for each in origin), ""])
+
+
 def markdown(columns: dict[str, str], found: list[Row]) -> str:
-    head = "| " + " | ".join(columns.values()) + " |"
-    rule = "|" + "|".join(" --- " if key in LEFT else " ---: " for key in columns) + "|"
-    body = ["| " + " | ".join(shown(key, row[key]) for key in columns) + " |" for row in found]
-    origin = sorted({f"{row['machine']}, torch {row['torch']}, {row['date']}" for row in found})
-    return "\n".join([head, rule, *body, "", *(f"Measured on {each}." for each in origin), ""])
+    left = [place for place, key in enumerate(columns) if key in LEFT]
+    lines = [[shown(key, row[key]) for key in columns] for row in found]
+    return grid(list(columns.values()), lines, left) + measured(found)
 
 
-LEFT = {"by", "body", "pass", "way", "shape", "criterion", "noise", "impl", "gradients", "sampler"}
+LEFT = {"by", "body", "pass", "way", "what", "shape", "criterion", "noise", "impl", "gradients", "sampler"}
 DIGITS = {
     "valid_perplexity": 1,
     "test_perplexity": 1,
@@ -92,9 +104,8 @@ def paper() -> str:
     names = ("words/s", "PPL", "PPL with 4-gram", "PPL as is", "log Z")
     heads = {"K": "K"} | {f"ours: {name}": name for name in names}
     heads |= {f"ours: {name}": f"WER {name}" for name in ("ps-lattices", "moonshine-nbest")}
-    lines = [["", *heads.values()], ["---", *("---:" for _ in heads)]]
-    lines += [[label, *(line.get(head, "-") for head in heads)] for label, line in cells.items()]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{origin(found, len(planned))}\n"
+    lines = [[label, *(line.get(head, "-") for head in heads)] for label, line in cells.items()]
+    return grid(["", *heads.values()], lines) + f"\n{origin(found, len(planned))}\n"
 
 
 def output_layer() -> str:
@@ -144,61 +155,51 @@ def bound(row: dict) -> str:
 
 def reliability() -> str:
     head = ["fault", "trials", "asked for", "failures", "failure rate, 95 %", "seeds", "minutes"]
-    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
+    lines = []
     for row in reliable():
         cells = [f"{row['id']}: {FAULTS[row['id']]}", f"{row['N']:,}", f"{row['asked']:,}", f"{row['failures']}"]
-        cells += [bound(row), ", ".join(map(str, row["seeds"])), f"{row['minutes']:g}"]
-        lines.append("| " + " | ".join(cells) + " |")
-    origin = sorted({f"{row['machine']}, {row['date']}" for row in reliable()})
-    return "\n".join([*lines, "", *(f"Measured on {each}." for each in origin), ""])
+        lines.append([*cells, bound(row), ", ".join(map(str, row["seeds"])), f"{row['minutes']:g}"])
+    return grid(head, lines) + measured(reliable())
 
 
 def kinds_of_trials() -> str:
-    lines = ["| item | trials of each kind |", "| --- | --- |"]
-    for row in reliable():
-        listed = ", ".join(f"{kind} {number:,}" for kind, number in row["kinds"].items())
-        lines += [f"| {row['id']} | {listed} |"] if len(row["kinds"]) > 1 else []
-    return "\n".join([*lines, ""])
+    some = (row for row in reliable() if len(row["kinds"]) > 1)
+    lines = [[row["id"], ", ".join(f"{kind} {number:,}" for kind, number in row["kinds"].items())] for row in some]
+    return grid(["item", "trials of each kind"], lines, left=(0, 1))
 
 
 def failed_trials() -> str:
-    lines = ["| item | seed | trial | case | what went wrong |", "| --- | ---: | ---: | --- | --- |"]
+    lines = []
     for row in reliable():
         for each in row["failed"]:
             what = "; ".join(each["faults"]).replace("|", "/")[:200]
             case = each["case"] or each.get("input", each["kind"])
-            lines.append(f"| {row['id']} | {each['seed']} | {each['trial']} | {case} | {what} |")
-    return "\n".join([*lines, ""]) if len(lines) > 2 else "None.\n"
+            lines.append([row["id"], f"{each['seed']}", f"{each['trial']}", case, what])
+    return grid(["item", "seed", "trial", "case", "what went wrong"], lines, (0, 3, 4)) if lines else "None.\n"
 
 
 def prepares() -> str:
-    found = [{**row, "machine": f"{row['cpu']}, {row['cores']} cores"} for row in rows("prepare")]
+    names = {"prepare": "`prepare`: counting and encoding", "polars": "polars, counting"}
+    names["counter"] = "Counter, 2 processes"
+    found = [
+        {**row, "way": names[row["way"]], "machine": f"{row['cpu']}, {row['cores']} cores"}
+        for row in latest(rows("prepare"), "way")
+    ]
     columns = {"way": "what", "seconds": "seconds", "words_per_second": "words/s", "peak_mib": "MiB"}
-    names = {
-        "prepare": "`prepare`: counting and encoding",
-        "polars": "polars, counting",
-        "counter": "Counter, 2 processes",
-    }
-    found = [{**row, "way": names[row["way"]], "torch": "none"} for row in latest(found, "way")]
-    return markdown(columns, found).replace(", torch none", "")
+    return markdown(columns, found)
 
 
 def ngrams() -> str:
-    found = [{**row, "torch": "none", "way": f"`{row['way']}`"} for row in latest(rows("ngram"), "way", "text")]
+    found = [{**row, "way": f"`{row['way']}`"} for row in latest(rows("ngram"), "way", "text")]
     columns = {"way": "estimated by", "words": "words", "order": "order", "seconds": "seconds", "peak_mib": "MiB"}
-    return markdown({**columns, "ratio": "times as fast as lmplz"}, found).replace(", torch none", "")
+    return markdown({**columns, "ratio": "times as fast as lmplz"}, found)
 
 
 def queries() -> str:
     found = latest(rows("ngram_query"), "backend", "what")
-    found = [{**row, "torch": "none", "way": f"{row['backend']}: {row['what']}"} for row in found]
-    columns = {
-        "way": "what",
-        "seconds": "seconds",
-        "words_per_second": "words/s",
-        "ratio": "times as fast as kenlm's `score`, CPU",
-    }
-    return markdown(columns, found).replace(", torch none", "")
+    found = [{**row, "way": f"{row['backend']}: {row['what']}"} for row in found]
+    columns = {"way": "what", "seconds": "seconds", "words_per_second": "words/s"}
+    return markdown({**columns, "ratio": "times as fast as kenlm's `score`, CPU"}, found)
 
 
 def errors(subsets: bool) -> str:
@@ -209,42 +210,43 @@ def errors(subsets: bool) -> str:
         found = [row for row in found if row["system"] in ("first pass", "mode3", "mode3 + 4-gram, least risk")]
     head = ["set", "subset", "words"] if subsets else ["set"]
     head += ["system", "WER %", "95 %", "oracle %", "against", "difference", "95 %", "p"]
-    lines = ["| " + " | ".join(head) + " |", "|" + "|".join(" --- " for _ in head) + "|"]
+    lines = []
     for row in found:
         cells = [row["set"], row["subset"], row["words"]] if subsets else [row["set"]]
         rate, low, high, least = (f"{float(row[key]):.2f}" for key in ("wer", "low", "high", "oracle"))
         cells += [row["system"], rate, f"{low} to {high}", least, row["against"] or "-"]
         gain = f"{float(row['difference']):+.2f}" if row["difference"] else "-"
         span = f"{float(row['difference_low']):+.2f} to {float(row['difference_high']):+.2f}" if row["p"] else "-"
-        lines.append("| " + " | ".join([*cells, gain, span, row["p"] or "-"]) + " |")
+        lines.append([*cells, gain, span, row["p"] or "-"])
     origin = sorted({row["machine"] for row in found if row["seconds"]})
     dates = sorted({row["date"] for row in found})
-    return "\n".join([*lines, "", f"Rescored on {' and '.join(origin)}, {', '.join(dates)}.", ""])
+    table = grid(head, lines, left=range(len(head)))
+    return f"{table}\nRescored on {' and '.join(origin)}, {', '.join(dates)}.\n"
 
 
 def errors_short() -> str:
     """The first pass, its own scales tuned, and the best path with the new models."""
     found = [row for row in latest(rows("second_pass"), "set", "subset", "system") if row["subset"] == "all"]
     systems = ("first pass", "no new model", "mode3", "mode3 + 4-gram", "mode3 + 4-gram, least risk")
-    lines = ["| set | " + " | ".join((*systems, "oracle")) + " |", "| --- |" + " ---: |" * (len(systems) + 1)]
+    lines = []
     for name in dict.fromkeys(row["set"] for row in found):
         here = {row["system"]: row for row in found if row["set"] == name}
         rates = [f"{float(here[system]['wer']):.1f} %" for system in systems]
-        lines.append("| " + " | ".join([f"`{name}`", *rates, f"{float(here[systems[0]]['oracle']):.1f} %"]) + " |")
+        lines.append([f"`{name}`", *rates, f"{float(here[systems[0]]['oracle']):.1f} %"])
     dates = sorted({row["date"] for row in found})
-    return "\n".join([*lines, "", f"Rescored on NVIDIA H200, {', '.join(dates)}; cross-validated scales.", ""])
+    table = grid(["set", *systems, "oracle"], lines)
+    return f"{table}\nRescored on NVIDIA H200, {', '.join(dates)}; cross-validated scales.\n"
 
 
 def searches() -> str:
     found = latest(rows("search"), "order", "most", "beam", "run")
     head = ["words recombination compares", "hypotheses at a node", "beam", "same words", "within 0.5 nats"]
-    lines = ["| " + " | ".join([*head, "largest loss, nats", "seconds"]) + " |", "|" + " ---: |" * 7]
+    lines = []
     for row in found:
         limits = [row["order"] or "all", row["most"] or "any", "none" if row["beam"] == "inf" else row["beam"]]
         shares = [f"{row[key]} of {row['lattices']}" for key in ("same_words", "within_half_a_nat")]
-        lines.append("| " + " | ".join([*limits, *shares, row["largest_loss"], row["seconds"]]) + " |")
-    origin = sorted({f"{row['machine']}, {row['date']}" for row in found})
-    return "\n".join([*lines, "", *(f"Measured on {each}." for each in origin), ""])
+        lines.append([*limits, *shares, row["largest_loss"], row["seconds"]])
+    return grid([*head, "largest loss, nats", "seconds"], lines, left=()) + measured(found)
 
 
 def rescorings() -> str:
@@ -274,6 +276,11 @@ def rescorings() -> str:
         for each in dict.fromkeys(row["machine"] for row in found)
     ]
     return "\n".join(parts)
+
+
+def reading() -> str:
+    columns = {key: key for key in ("what", "utterances", "arcs", "seconds")} | {"arcs_per_second": "arcs/s"}
+    return markdown(columns, latest(rows("reading"), "what", "machine"))
 
 
 def steps_of(shape: str | None = None) -> list[Row]:
@@ -347,6 +354,21 @@ def attention() -> str:
     return markdown(columns, ours)
 
 
+def own_samples() -> str:
+    """A line for each shape and kind of gradients: ours, and what one writes by hand."""
+    shape = "machine", "gradients", "N", "K", "C", "H"
+    found = latest(rows("own"), "impl", *shape)
+    by = {(row["impl"], *(row[key] for key in shape)): f"{float(row['ms']):.3g}" for row in found}
+    impls = {"fused": "ours, fused, ms", "plain": "ours, plain, ms", "torch": "PyTorch, ms", "compiled": "compiled, ms"}
+    impls = {name: title for name, title in impls.items() if any(row["impl"] == name for row in found)}
+    lines = latest(found, *shape)
+    for line in lines:
+        line |= {f"by {name}": by.get((name, *(line[key] for key in shape)), "") for name in impls}
+        line["limit_ms"] = f"{float(line['limit_ms']):.3g}"
+    columns = {key: key for key in shape[1:]} | {f"by {name}": title for name, title in impls.items()}
+    return markdown({**columns, "limit_ms": "limit, ms"}, lines) if lines else MISSING
+
+
 def scaling(part: str) -> list[dict[str, Any]]:
     """A part of the model on paper (scaling.py)."""
     return json.loads((ROOT / "benchmarks" / "results" / "scaling.json").read_text())[part]
@@ -369,7 +391,7 @@ def clusters() -> str:
     found = [row for row in scaling("clusters") if row["C"] in (200_000, 10_000_000)]
     ways = ("dense", "rows", "spread")
     head = ["body", "C", "GPUs", *(f"`{way}`, {name}" for way in ways for name in ("MB", "minutes"))]
-    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
+    lines = []
     for number in range(0, len(found), len(ways)):
         by_way = found[number : number + len(ways)]
         cells = [by_way[0]["body"], f"{by_way[0]['C']:,}", f"{by_way[0]['ranks']}"]
@@ -377,7 +399,7 @@ def clusters() -> str:
             ends = [(row[f"minutes_{end}"], 100 * row[f"efficiency_{end}"]) for end in ("best", "worst")]
             times = " to ".join(f"{minutes:.3g} ({share:.0f} %)" for minutes, share in ends)
             cells += [f"{row['sent_mb']:,.0f}", times if row["fits"] else f"no room: {row['held_gb']:.0f} GB"]
-        lines.append("| " + " | ".join(cells) + " |")
+        lines.append(cells)
     alone = {
         row["body"]: f"`{row['body']}`: one GPU alone takes {row['alone_ms']:.2f} ms for a step of {row['N']:,} words "
         f"([speed.md](speed.md)), {row['alone_minutes']:.0f} minutes in all; body: {row['body_bytes'] / 1e6:.0f} MB."
@@ -385,7 +407,7 @@ def clusters() -> str:
     }
     largest = max(found, key=lambda row: row["ranks"])
     batch = f"On {largest['ranks']} GPUs a batch is {largest['batch']:,} words, the pass {largest['steps']:,} steps."
-    return "\n".join([*lines, "", *alone.values(), batch, ""])
+    return "\n".join([grid(head, lines), *alone.values(), batch, ""])
 
 
 def scaling_limits() -> str:
@@ -396,17 +418,16 @@ def scaling_limits() -> str:
         "half_the_speed": "is below half the speed",
         "does_not_fit": "does not fit",
     }
-    lines = ["| body | C | " + " | ".join(names.values()) + " |", "| --- |" + " ---: |" * (len(names) + 1)]
-    for row in scaling("limits"):
-        cells = [f"{row[key]}" if row[key] else "-" for key in names]
-        lines.append("| " + " | ".join([row["body"], f"{row['C']:,}", *cells]) + " |")
-    return "\n".join([*lines, ""])
+    lines = [
+        [row["body"], f"{row['C']:,}", *(f"{row[key]}" if row[key] else "-" for key in names)]
+        for row in scaling("limits")
+    ]
+    return grid(["body", "C", *names.values()], lines)
 
 
 def assumptions() -> str:
-    lines = ["| assumed | value | from |", "| --- | ---: | --- |"]
-    lines += [f"| {row['what']} | {row['value']} | {row['from']} |" for row in scaling("assumed")]
-    return "\n".join([*lines, ""])
+    lines = [[row["what"], f"{row['value']}", row["from"]] for row in scaling("assumed")]
+    return grid(["assumed", "value", "from"], lines, left=(0, 2))
 
 
 MISSING = "Not measured yet.\n"
@@ -420,12 +441,14 @@ TABLES = {
     "full-softmax": full_softmax,
     "steps": whole_steps,
     "attention": attention,
+    "own-samples": own_samples,
     "rows-and-dense": rows_and_dense,
     "second-pass": lambda: errors(subsets=False),
     "second-pass-subsets": lambda: errors(subsets=True),
     "second-pass-short": errors_short,
     "search": searches,
     "rescoring": rescorings,
+    "reading": reading,
     "ngrams": ngrams,
     "ngram-queries": queries,
     "prepare": prepares,
@@ -449,9 +472,9 @@ def pages() -> list[Path]:
 
 
 if __name__ == "__main__":
-    stale = [page for page in pages() if renewed(page.read_text()) != page.read_text()]
+    stale = {page: new for page in pages() if (new := renewed(page.read_text())) != page.read_text()}
     if "--check" in sys.argv:
         sys.exit("\n".join(f"{page.relative_to(ROOT)}: a table is not that of its rows" for page in stale) or 0)
-    for page in stale:
-        page.write_text(renewed(page.read_text()))
+    for page, new in stale.items():
+        page.write_text(new)
         print(f"{page.relative_to(ROOT)} renewed")

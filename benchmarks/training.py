@@ -13,10 +13,11 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from rows import append, machine
+from rows import append
 
 from selfnorm import recipe as recipes
 from selfnorm import scorers
+from selfnorm.bench.machine import default_device, name_of
 from selfnorm.corpus.store import Data
 from selfnorm.evaluation import evaluate
 from selfnorm.training import Watcher, train
@@ -60,8 +61,7 @@ def measure(path: Path, runs: Path, sets: list[str]) -> dict[str, object]:
         for key in ("words", "perplexity", "perplexity_as_is", "log_z_mean", "log_z_std"):
             row[f"test_{key}"] = round(fields[key], 4)
     seed = chosen.training.options.get("seed", 1)
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else machine()
-    return {**row, "seed": seed, "machine": gpu, "torch": torch.__version__}
+    return {**row, "seed": seed, "machine": name_of(default_device()), "torch": torch.__version__}
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ LAYERS = [
     "output",
     "corpus samplers lattices ngrams bootstrap",
     "registry recipe vocabulary noise ops wer report manifest tensorfile claims",
-    "files",
+    "files fields",
     "bzip2 cores",
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names.split()}
@@ -73,7 +73,9 @@ ASKING = {  # who must know a device's kind, and why
     "models/lstm.py": "runs cuDNN in autocast's dtype",
     "models/transformer.py": "keeps its sum in autocast's dtype",
     "ops/fused.py": "asks whether autocast is on for the device",
+    "ops/own.py": "turns autocast off for the device",
     "ops/plain.py": "asks whether autocast is on for the device",
+    "ops/rows.py": "writes out as many rows at a time as a CPU keeps in its cache",
     "optim/__init__.py": "lets the fused optimizers skip a bad step on the GPU",
     "reproduce/make.py": "hands back the memory that a finished stage had cached",
     "scorers/neural.py": "takes a GPU when there is one",

@@ -142,7 +142,7 @@ def test_a_peer_that_cannot_be_timed_is_a_line(told, monkeypatch, find, sentence
     assert ("torch", "step") in {(row.impl, row.part) for row in found}
 
 
-def test_a_peer_without_bias_is_judged_without(told, monkeypatch):
+def test_a_peer_without_bias_is_judged_without():
     def loss(hidden, weight, targets, bias):
         return torch.nn.functional.cross_entropy(hidden @ weight.T, targets)
 

@@ -188,7 +188,7 @@ def test_a_run_that_is_none_is_a_sentence(verb, data, tmp_path, name):
         ("training.steps=1.5", "training.steps = 1.5: it must be a whole number"),
         ("training.steps=true", "training.steps = True: it must be a whole number"),
         ("training.steps=many", "training.steps = 'many': it must be a whole number"),
-        ("training.epochs=1", "training needs epochs or steps, and one of them only"),
+        ("training.epochs=1", "one of them only, not epochs = 1 and steps = 6; change the one that the recipe has"),
         ("training.clip=tight", "training.clip = 'tight': it must be a number"),
         ("training.seed=-1", "training.seed = -1: it must be a whole number from 0"),
         ("training.name=x", "the table training has no name"),
@@ -252,7 +252,7 @@ def test_a_mistake_in_the_sampler_is_a_sentence(verb, data, tmp_path, override, 
     assert sentence in err
 
 
-def test_a_vocabulary_that_is_not_sorted_needs_another_noise(verb, data, tmp_path):
+def test_a_vocabulary_that_is_not_sorted_needs_another_noise(verb, tmp_path):
     from selfnorm import manifest
     from selfnorm.corpus.store import write_store
     from selfnorm.vocabulary import Vocabulary

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from selfnorm.bench import agreement, machine
 from selfnorm.bench.machine import Limits, Timing
-from selfnorm.bench.peers import PEERS, Loss, Peer
+from selfnorm.bench.peers import PEERS, Loss, Peer, here
 from selfnorm.bench.row import Row, Shape
 from selfnorm.criteria import CRITERIA
 from selfnorm.optim import RowAdam
@@ -105,24 +106,19 @@ def measure(
     `dense` adds ours with dense gradients. After `budget` seconds nothing new is begun.
     """
     bench = Bench(device or machine.default_device(), tell, budget, repeats)
-    if peers is None:
-        peers = [
-            name for name, peer in PEERS.items() if not peer.slow and (machine.is_gpu(bench.device) or not peer.gpu)
-        ]
+    peers = here(machine.is_gpu(bench.device)) if peers is None else peers
     for shape in shapes:
         inputs = None
-        for criterion in criteria:
-            for k in ks:
-                for number in groups:
-                    what = f"{shape.name}, {criterion}, K = {k:,}, G = {number}"
-                    if bench.is_late(what):
-                        continue
-                    if k > shape.size:
-                        tell(f"{what}: skipped, there are only {shape.size:,} words")
-                        continue
-                    with bench.guarded(what, shape.positions, k):
-                        inputs = inputs or Inputs(shape, bench)
-                        yield from _ours(bench, inputs, criterion, k, number, dense)
+        for criterion, k, number in product(criteria, ks, groups):
+            what = f"{shape.name}, {criterion}, K = {k:,}, G = {number}"
+            if bench.is_late(what):
+                continue
+            if k > shape.size:
+                tell(f"{what}: skipped, there are only {shape.size:,} words")
+                continue
+            with bench.guarded(what, shape.positions, k):
+                inputs = inputs or Inputs(shape, bench)
+                yield from _ours(bench, inputs, criterion, k, number, dense)
         yield from _full(bench, shape, inputs, [PEERS[name] for name in peers])
         del inputs
         machine.set_free(bench.device)

@@ -86,3 +86,8 @@ PEERS = {
         Peer("Liger", _liger, gpu=True, capture=False),
     )
 }
+
+
+def here(gpu: bool, slow: bool = False) -> list[str]:
+    """Those that can take part on such a machine; the slow ones when they are asked for."""
+    return [name for name, peer in PEERS.items() if (gpu or not peer.gpu) and (slow or not peer.slow)]

@@ -1,7 +1,9 @@
 """The command line: one file per verb, each parses, calls and prints."""
 
 import errno
+import os
 import sys
+from contextlib import suppress
 
 import typer
 
@@ -16,36 +18,65 @@ from selfnorm.cli.reproduce import reproduce
 from selfnorm.cli.rescore import rescore
 from selfnorm.cli.score import score
 from selfnorm.cli.train import train
+from selfnorm.cli.usage import WrongCall, named, sentence
 from selfnorm.cli.wer import wer
 from selfnorm.distributed import LOST
+from selfnorm.distributed.heartbeat import rest
 from selfnorm.files import WriteError
 
 app = typer.Typer(
     name="selfnorm",
     help="Train large-vocabulary language models on samples; use their raw outputs as probabilities.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
 for verb in (demo, prepare, train, evaluate, score, lattice, rescore, wer, reproduce):
-    app.command()(verb)
-app.command(cls=ManyThresholds)(ngram)
+    app.command()(named(verb))
+app.command(cls=ManyThresholds)(named(ngram))
 app.add_typer(bench, name="bench")
 
 
 def main() -> None:
+    """One of several processes that fails goes at once: the threads of its exchange would abort a tidy end at times."""
+    try:
+        _call()
+    except SystemExit as end:
+        exchange = sys.modules.get("torch.distributed")  # which is not imported for that
+        if not end.code or exchange is None or not exchange.is_available() or not exchange.is_initialized():
+            raise
+        rest()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):
+                stream.flush()
+        os._exit(int(end.code))
+
+
+def _call() -> None:
     """Wrong input is one sentence and exit status 2; `--debug` shows where it came from."""
     try:
-        app()
-    except BrokenPipeError:  # who read our output has enough
-        sys.stderr.close()
-        sys.exit(0)
+        sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
+    except WrongCall as error:
+        tell_once(sentence(error))
+        sys.exit(2)
     except (ValueError, OSError) as error:
         if "--debug" in sys.argv:
             raise
         tell_once(f"selfnorm: {_sentence(error)}")
         sys.exit(_status(error))
+    except (MemoryError, RuntimeError) as error:
+        if "--debug" in sys.argv or not _out_of_memory(error):
+            raise
+        line = str(error).strip().partition("\n")[0]
+        named = error.__cause__ is not None  # where it was raised says what to lower
+        tell_once(f"selfnorm: {line if named else f'out of memory ({line}); give it less at a time, or more memory'}")
+        sys.exit(3)
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """PyTorch's by name, which is not imported for that."""
+    torchs = type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error)
+    return torchs or isinstance(error, MemoryError)
 
 
 def _sentence(error: Exception) -> str:

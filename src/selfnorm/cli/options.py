@@ -64,6 +64,19 @@ def counting(name: str) -> Iterator[Callable[[int, int], None] | None]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
+@contextmanager
+def watched() -> Iterator[Callable[[str], None]]:
+    """Tells lines on standard error; on a terminal a spinner says that work goes on."""
+    if not sys.stderr.isatty():
+        yield tell
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    with console.status("measuring"):
+        yield lambda sentence: console.print(sentence, markup=False, highlight=False, style="dim")
+
+
 def read_text(path: Path, keep_empty: bool) -> list[list[str]]:
     """The words of each sentence of a text, of which there must be one."""
     from selfnorm.corpus.text import check_text, read_sentences

@@ -1,6 +1,8 @@
 """`selfnorm reproduce`: the paper's tables and figure, row by row."""
 
+import re
 import shlex
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from selfnorm.cli.options import Debug, Json, print_json, tell
-from selfnorm.cli.train import watching
+from selfnorm.cli.train import named_in, watching
 
 if TYPE_CHECKING:
     from selfnorm.reproduce.corpora import Corpus
@@ -35,7 +37,9 @@ def reproduce(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="Rows with this in their key: mode3/k8000; several, in order.", metavar="PART", show_default=False
+            help="Rows with this in their key: mode3/k8000; may be repeated, in order.",
+            metavar="PART",
+            show_default=False,
         ),
     ] = None,
     rows: Annotated[int | None, typer.Option(help="Make at most so many rows.", min=0, show_default=False)] = None,
@@ -58,16 +62,17 @@ def reproduce(
     from selfnorm.reproduce.plan import rows as planned
 
     chosen = named("scale", SCALES, scale)
-    wanted = _only(planned(item, chosen), only or [])
+    wanted = _only(planned(item, chosen), only or [], chosen)
     if page is not None:
         _write_page(page, to, chosen)
         return
-    maker = _maker(to, chosen, data, making=not plan)
     if plan:
-        _show_plan(maker.plan(wanted), json)
+        _show_plan(_maker(to, chosen, data, making=False).plan(wanted), json)
         return
-    with _bars() if at_once > 1 else nullcontext(watching) as maker.watch:
-        over = _make(maker, wanted, rows, minutes, at_once)
+    with _ended_by_signals():
+        maker = _maker(to, chosen, data, making=True)
+        with _bars() if at_once > 1 else nullcontext(watching) as maker.watch:
+            over = _make(maker, wanted, rows, minutes, at_once)
     done = maker.done()
     found = [done[row.key] for row in wanted if row.key in done]
     if json:
@@ -79,13 +84,15 @@ def reproduce(
         tell(f"selfnorm: {over}; {left}" if over else f"selfnorm: {left}")
 
 
-def _only(rows: "list[Row]", parts: list[str]) -> "list[Row]":
+def _only(rows: "list[Row]", parts: list[str], scale: "Scale") -> "list[Row]":
     """Those whose key holds one of the parts, whole words between its strokes; in the order of the parts."""
     found: dict[Row, None] = {}
     for part in parts:
         here = [row for row in rows if f"/{part.strip('/')}/" in f"/{row.key}/"]
         if not here:
-            raise ValueError(f"--only {part}: no row is called so; see --plan for the keys of all rows")
+            shrunk = scale.shrink > 1 and re.search(r"\bk\d", part)
+            smaller = f", whose K is {scale.shrink} times smaller than the paper's" if shrunk else ""
+            raise ValueError(f"--only {part}: no row is called so; see --plan for the keys of all rows{smaller}")
         found |= dict.fromkeys(here)
     return list(found) if parts else rows
 
@@ -135,21 +142,42 @@ def _make(maker: "Maker", wanted: "list[Row]", most: int | None, minutes: float 
     from torch import OutOfMemoryError
 
     from selfnorm.reproduce.clock import Clock, TimeUp
-    from selfnorm.training import Interrupted
 
     try:
         for made in maker.make(wanted, most, Clock(minutes), at_once):
             tell(f"{made['key']}: done")
     except TimeUp as over:
         return str(over)
-    except Interrupted as interrupted:
-        again = shlex.join(["selfnorm", *sys.argv[1:]])
-        tell(f"selfnorm: {interrupted}; go on with: {again}")
-        raise typer.Exit(128 + interrupted.number) from None
     except (OutOfMemoryError, MemoryError) as error:
         tell(f"selfnorm: out of memory: {error}; what was made is kept, leave this row to a larger machine with --only")
         raise typer.Exit(3) from None
     return ""
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Says how to go on; what no training saves is left off, and what was half written of it is tidied up."""
+    from selfnorm.training import Interrupted
+
+    noted = [signal.SIGINT]
+
+    def end(number: int, frame: Any) -> None:
+        noted[0] = signal.Signals(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except Interrupted as interrupted:
+        number, told = interrupted.number, str(interrupted)
+    except KeyboardInterrupt:
+        number, told = noted[0], f"stopped by {noted[0].name}, all that was finished is kept"
+    else:
+        return
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    tell(f"selfnorm: {told}; go on with: {shlex.join(['selfnorm', *sys.argv[1:]])}")
+    raise typer.Exit(128 + number)
 
 
 @contextmanager
@@ -162,8 +190,9 @@ def _bars() -> "Iterator[Watch]":
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(complete_style="green"), MofNCompleteColumn())
-    bars = Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[now]}"), console=Console(stderr=True))
+    console = Console(stderr=True)
+    columns = (named_in(console), BarColumn(bar_width=None, complete_style="green"), MofNCompleteColumn())
+    bars = Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[now]}"), console=console, expand=True)
 
     @contextmanager
     def bar(name: str) -> "Iterator[Watcher]":
@@ -190,21 +219,21 @@ def _with_paper(row: "Made") -> dict[str, Any]:
 
 def _show(found: "list[Made]", wanted: "list[Row]") -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
+    from selfnorm.cli.alignment import terminal
     from selfnorm.reproduce.paper import TITLES
     from selfnorm.reproduce.tables import tables
 
-    console = Console(highlight=False)
+    console = terminal()
     for item in dict.fromkeys(row.item for row in wanted):
         for title, head, body in tables(item, [row for row in found if row["item"] == item], found):
             table = Table(title=f"{TITLES[item]}{title}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
             for number, name in enumerate(head):
-                table.add_column(name, justify="right" if number else "left")
+                table.add_column(name.replace(": ", ":\n"), justify="right" if number else "left")
             for cells in body:
                 table.add_row(*cells)
-            console.print(table)
+            console.print(table, highlight=False)
 
 
 def _show_plan(planned: "list[Planned]", json: bool) -> None:
@@ -212,15 +241,16 @@ def _show_plan(planned: "list[Planned]", json: bool) -> None:
         print_json({"rows": [{"key": p.row.key, "run": p.run, "words": p.words, "state": p.state} for p in planned]})
         return
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in ("row", "run", "words", "state"):
+    from selfnorm.cli.alignment import terminal
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))  # a key has 60 characters, many terminals 80
+    for name in ("row", "words", "state"):
         table.add_column(name, justify="right" if name == "words" else "left", overflow="fold")
     for each in planned:
-        table.add_row(each.row.key, each.run or "-", f"{each.words:,.0f}" if each.words else "-", each.state)
-    Console(highlight=False).print(table)
+        table.add_row(each.row.key, f"{each.words / 1e6:,.2f}M" if each.words else "-", each.state)
+    terminal().print(table, highlight=False)
     left = {each.run: each.words for each in planned if each.state in ("to do", "begun") and each.run}
     rows = sum(each.state != "done" for each in planned)
     print(f"{rows} of {len(planned)} rows to make; {len(left)} trainings of about {sum(left.values()):,.0f} words")

@@ -14,6 +14,9 @@ import typer
 from selfnorm.cli.options import Debug, Json, print_json, tell, tell_once
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TextColumn
+
     from selfnorm.evaluation import Evaluation
     from selfnorm.training import Metrics, Watcher
 
@@ -167,7 +170,7 @@ def watching(name: str = "training") -> Iterator["Watcher"]:
 
     console, numbers = Console(stderr=True), Text(style="cyan", no_wrap=True, overflow="ellipsis")
     columns = (
-        TextColumn("{task.description}"),
+        named_in(console),
         BarColumn(bar_width=None, complete_style="green"),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -188,6 +191,14 @@ def watching(name: str = "training") -> Iterator["Watcher"]:
             evaluation=lambda step, evaluation: console.print(f"step {step:,}: {told(evaluation)}", highlight=False),
             say=lambda sentence: console.print(sentence, highlight=False),
         )
+
+
+def named_in(console: "Console") -> "TextColumn":
+    """The name before a bar, cut where it would leave no room for how far that is."""
+    from rich.progress import TextColumn
+    from rich.table import Column
+
+    return TextColumn("{task.description}", table_column=Column(no_wrap=True, max_width=max(16, console.width // 3)))
 
 
 def line(metrics: "Metrics") -> str:

@@ -1,13 +1,9 @@
 """What is measured of a trained model: its speed, its perplexities, and what it leaves wrong."""
 
-import statistics
-import time
-from itertools import islice
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from selfnorm.corpus import batches as cut
-from selfnorm.corpus.ahead import Ahead
 from selfnorm.corpus.store import TokenStore
 from selfnorm.evaluation import evaluate, evaluate_mixture, evaluate_ngram, summarize
 from selfnorm.recipe import Recipe
@@ -17,14 +13,10 @@ from selfnorm.scorers.interpolated import fit
 from selfnorm.scorers.text import measure
 from selfnorm.training.log import LOG, trained
 from selfnorm.training.parts import build
-from selfnorm.training.steps import SEEN
+from selfnorm.training.speed import large_batch, own_batches
 from selfnorm.training.trainer import Trainer
 
-WARM = SEEN + 1  # steps of every shape of batch before any is timed: the first ones compile, the last records a graph
-TIMED = 5  # runs over the same batches
 LONGER = 3  # a run over batches of all lengths, than one over a large batch
-WARM_UP = 6  # steps of one batch before any is timed
-LOOKED_AT = 20  # batches, of which the fullest is timed
 NUMBERS = ("perplexity", "perplexity_as_is", "log_z_mean", "log_z_std")
 
 Found = dict[str, Any]
@@ -41,45 +33,11 @@ def speed(recipe: Recipe, where: Path, positions: int, repeats: int) -> Found:
     trainer = Trainer(build(recipe, where), where / "speed")
     trainer.parts.model.train()
     with trainer.own_chance():
-        return _own_batches(trainer, LONGER * repeats) | _large_batch(trainer, positions, repeats)
-
-
-def _own_batches(trainer: Trainer, steps: int) -> Found:
-    """Seconds of a step as in training: with batches of all lengths, made meanwhile. The median of equal runs."""
-    with Ahead(trainer.parts.batches, 0, trainer.parts.device) as batches:
-        for batch in {batch.lengths: batch for batch in islice(batches, steps)}.values():
-            for _ in range(WARM):
-                trainer.update(batch)
-                trainer.step += 1
-    seconds = []
-    for _ in range(TIMED):
-        words, begin = 0, time.perf_counter()
-        with Ahead(trainer.parts.batches, 0, trainer.parts.device) as batches:
-            for batch in islice(batches, steps):
-                norm, _ = trainer.update(batch)
-                trainer.step += 1
-                words += batch.positions
-            float(norm)  # waits until all is done
-            seconds.append(time.perf_counter() - begin)
-    median = statistics.median(seconds)
-    return {"seconds_per_batch": median / steps, "words_per_second": words / median}
-
-
-def _large_batch(trainer: Trainer, positions: int, repeats: int) -> Found:
-    """Words in a second with large batches: the trainer's own step, again and again on one full batch."""
-    batches = cut.Sentences(trainer.parts.data.train, positions=positions, max_length=min(256, positions))
-    ready = [batches.batch(0, n) for n in range(min(LOOKED_AT, batches.steps_per_epoch))]
-    batch = max(ready, key=lambda each: len(each.targets)).to(trainer.parts.device)
-    for _ in range(min(WARM_UP, repeats)):
-        trainer.update(batch)
-    seconds = []
-    for _ in range(4):
-        begin = time.perf_counter()
-        for _ in range(max(1, repeats // 4)):
-            norm, _ = trainer.update(batch)
-        float(norm)  # waits until all is done
-        seconds.append((time.perf_counter() - begin) / max(1, repeats // 4))
-    return {"large_positions": positions, "words_per_second_large": len(batch.targets) / statistics.median(seconds)}
+        found = asdict(own_batches(trainer, LONGER * repeats))
+        return found | {
+            "large_positions": positions,
+            "words_per_second_large": large_batch(trainer, positions, repeats),
+        }
 
 
 def perplexities(run: Path, prepared: Prepared) -> Found:
