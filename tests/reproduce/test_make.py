@@ -43,7 +43,7 @@ def made(tmp_path_factory, scale, corpus):
     return to, wanted, found, trained
 
 
-def test_a_row_has_its_numbers_and_its_origin(made, scale):
+def test_a_row_has_its_numbers_and_its_origin(made):
     _, _, found, _ = made
     row = found[0]
     assert (row["item"], row["criterion"], row["k"], row["sampler"]) == ("table2", "mode3", 200, "distinct")
@@ -95,7 +95,7 @@ def test_finished_rows_are_skipped(made, scale, corpus, monkeypatch):
     assert [each.state for each in again.plan(wanted)] == ["done"] * len(wanted)
 
 
-def test_a_damaged_row_is_made_again_from_what_was_measured(made, scale, corpus, monkeypatch, tmp_path):
+def test_a_damaged_row_is_made_again_from_what_was_measured(made, scale, corpus, monkeypatch):
     to, wanted, found, _ = made
     path, said = to / kept.ROWS, []
     before = path.read_bytes()
@@ -228,3 +228,13 @@ def test_a_folder_prepared_from_another_text_is_refused(made, scale, corpus):
     other = replace(corpus, size=200)
     with pytest.raises(ValueError, match="was prepared from another text"):
         list(maker(to, scale, other).make(only("table2", scale, "nce")))
+
+
+def test_what_a_killed_process_left_of_counting_is_removed(scale, corpus, tmp_path):
+    left = tmp_path / "data" / ".built-in.4gram.arpa.abc"
+    left.mkdir(parents=True)
+    (left / "grams").write_text("large")
+    (row,) = only("table3", scale, "count")
+    maker(tmp_path, scale, corpus).count(row, Clock())
+    assert not left.exists()
+    assert (tmp_path / "data" / "built-in.4gram.arpa").exists()

@@ -177,9 +177,17 @@ def test_the_page_says_where_rows_come_from(tmp_path):
     assert "| What more samples bring gets less (figure 1) | K = 10, 300, 8000: 60.0, 60.0, 60.0 | 1 | no |" in text
     assert "\n3 expectations: 2 yes, 1 no, 0 undecided.\n" in text
     assert text.count("Not run yet.") == len(ITEMS) - 3
-    made = "1 of 10 rows, made on NVIDIA H200, torch 2.11, 2026-11-15; each training saw 55,800,000 words"
-    assert f"{made}, sentence ends among them; all took 6.0 minutes; the test text has 267,237 words." in text
+    made = "1 of 10 rows, trained on podcasts, made on NVIDIA H200, torch 2.11, 2026-11-15"
+    seen = "each training saw 55,800,000 words, sentence ends among them; all took 6.0 minutes"
+    assert f"{made}; {seen}; the test text has 267,237 words." in text
     assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= 200
+
+
+def test_a_page_of_tiny_says_that_it_says_nothing_of_criteria():
+    sentence = "They are of built-in text, after a few steps"
+    tiny = SCALES["tiny"]
+    assert sentence in page([row(each) | {"scale": "tiny"} for each in rows("table2", tiny)], tiny)
+    assert sentence not in page([row(each) for each in rows("table2", SMALL)], SMALL)
 
 
 def test_the_page_of_the_docs_is_that_of_its_rows():

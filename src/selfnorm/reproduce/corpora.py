@@ -14,7 +14,7 @@ from selfnorm.corpus.numbered import Numbered
 from selfnorm.corpus.prepare import prepare
 from selfnorm.corpus.store import Data, is_data
 from selfnorm.corpus.text import read_sentences
-from selfnorm.files import atomic, locked, open_packed
+from selfnorm.files import atomic, locked, open_packed, write_whole
 from selfnorm.ngrams import cache
 from selfnorm.ngrams.estimate import estimate_arpa
 from selfnorm.reproduce.errors import SETS, Utterances
@@ -104,8 +104,7 @@ class Prepared:
         found: dict[str, Any] = {"vocabulary": summary["size"], "types": summary["types"]}
         found |= {name: sum(text[name] for text in train) for name in ("words", "sentences")}
         found["oov"] = next(text["oov_rate"] for text in summary["texts"] if text["part"] == "test")
-        with atomic(about) as file:
-            file.write((json.dumps({"of": wanted, "found": found}) + "\n").encode())
+        write_whole(about, (json.dumps({"of": wanted, "found": found}) + "\n").encode())
 
     def statistics(self) -> dict[str, Any]:
         """Of the training text; `oov` is the share of the test text's words that the vocabulary has not."""
@@ -116,6 +115,8 @@ class Prepared:
         with locked(self.folder):
             if not self.ngram.exists():
                 self.corpus.check()
+                for killed in self.ngram.parent.glob(f".{self.ngram.name}.*"):  # what another left of its work
+                    shutil.rmtree(killed, ignore_errors=True)
                 vocabulary, text = self.data().vocabulary, Numbered(self.corpus.train)
                 threads = min(MOST, cores())
                 estimate_arpa(text, self.ngram, 4, self.corpus.prune, vocabulary, threads=threads)

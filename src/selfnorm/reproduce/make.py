@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from selfnorm import training
-from selfnorm.files import atomic, finite, locked
+from selfnorm.files import finite, locked, write_whole
 from selfnorm.registry import named
 from selfnorm.reproduce import measures, together
 from selfnorm.reproduce import rows as kept
@@ -261,8 +261,7 @@ class Maker:
             gc.collect()  # a trainer and its graphs hold each other, and a GPU's memory
             torch.cuda.empty_cache()  # others may run beside us
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic(path) as file:
-            file.write((json.dumps(found, allow_nan=False) + "\n").encode())
+        write_whole(path, (json.dumps(found, allow_nan=False) + "\n").encode())
         return found
 
     def _today(self) -> dict[str, str]:

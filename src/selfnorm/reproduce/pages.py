@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from selfnorm import report
-from selfnorm.files import atomic
+from selfnorm.files import write_whole
 from selfnorm.reproduce.compared import SPEED, CrossEntropy, seeds, timed_again
 from selfnorm.reproduce.findings import findings, serving
-from selfnorm.reproduce.measures import TIMED
 from selfnorm.reproduce.paper import TITLES
 from selfnorm.reproduce.plan import EN, ITEMS, LIBRI, SWB, SWEPT, Scale, rows
-from selfnorm.reproduce.prose import BEST, DIFFERENCES, INTRO, READING, RULES, TEXTS, WHY
+from selfnorm.reproduce.prose import BEST, CHECKED, DIFFERENCES, INTRO, READING, RULES, TEXTS, WHY
 from selfnorm.reproduce.rows import Made
 from selfnorm.reproduce.tables import by_label, tables
+from selfnorm.training.speed import TIMED
 
 Costs = dict[str, tuple[float, list[float]]]  # of each label: minutes, and per cent of perplexity by seeds
 
@@ -38,6 +38,7 @@ def page(found: Sequence[Made], scale: Scale) -> str:
         "# The paper, redone in public",
         "",
         f"{INTRO}{textwrap.fill(_state(found, scale), 120)}",
+        *(("", CHECKED) if scale.shrink > 1 else ()),
         "",
         *_expected(found),
         *("## How to read the tables", "", "".join([reading, *_chance(found)])),
@@ -57,7 +58,7 @@ def _state(found: Sequence[Made], scale: Scale) -> str:
             name = row.item.replace("table", "table ").replace("figure", "figure ")
             missing.setdefault(name, []).append(row.label if row.seed == FIRST else f"{row.label} (seed {row.seed})")
     number = sum(map(len, missing.values()))
-    hours = sum({row["run"]: row["training_seconds"] for row in found if row.get("training_seconds")}.values()) / 3600
+    hours = _seconds(found) / 3600
     told = f"{len(planned) - number} of {len(planned)} rows are there, after {hours:.1f} hours of training"
     if not 0 < number <= SOME:
         return f"{told}."
@@ -138,10 +139,7 @@ def _section(item: str, found: Sequence[Made], scale: Scale) -> Iterator[str]:
         yield from ("| " + " | ".join(cells) + " |" for cells in body)
         yield ""
     if item == "beyond":
-        yield from _best(
-            costs,
-            BEST,
-        )
+        yield from _best(costs, BEST)
         yield from _best(_costs(here, large=True), "And in large batches:")
         yield from (WHY,) if serving(here) else ()
     for row in here:
@@ -164,21 +162,26 @@ def _best(costs: Costs, head: str) -> Iterator[str]:
 
 
 def origin(here: Sequence[Made], planned: int) -> str:
-    """Where the figures come from: machine, date, words, time."""
+    """Where the figures come from: text, machine, date, words, time."""
     places = sorted({f"{row['machine']}, torch {row['torch']}" for row in here if "machine" in row})
     dates = sorted({row["date"] for row in here})
     seen = sorted({row["words_seen"] for row in here if row.get("words_seen")})
-    sentence = f"{len(here)} of {planned} rows, made on {' and '.join(places)}, {dates[0]}"
+    corpora = {row["corpus"] for row in here}
+    text = f", trained on {corpora.pop()}" if len(corpora) == 1 else ""
+    sentence = f"{len(here)} of {planned} rows{text}, made on {' and '.join(places)}, {dates[0]}"
     sentence += f" to {dates[-1]}" if len(dates) > 1 else ""
     if seen:
-        minutes = (
-            sum({row["run"]: row["training_seconds"] for row in here if row.get("training_seconds")}.values()) / 60
-        )
+        minutes = _seconds(here) / 60
         words = f"{seen[0]:,}" if len(seen) == 1 else f"{seen[0]:,} to {seen[-1]:,}"
         sentence += f"; each training saw {words} words, sentence ends among them; all took {minutes:,.1f} minutes"
     if tested := sorted({row["test_words"] for row in here if row.get("test_words")}):
         sentence += f"; the test text has {' and '.join(f'{each:,}' for each in tested)} words"
     return f"{sentence}."
+
+
+def _seconds(found: Sequence[Made]) -> float:
+    """Of all trainings; one that several rows share counts once."""
+    return sum({row["run"]: row["training_seconds"] for row in found if row.get("training_seconds")}.values())
 
 
 def _costs(found: Sequence[Made], large: bool = False) -> Costs:
@@ -207,6 +210,5 @@ def write(path: Path, found: Sequence[Made], scale: Scale) -> list[Path]:
     plots += [report.plot_costs(path.with_name("reproduce_costs"), costs)] if costs else []
     for png, _ in plots:
         png.unlink()  # pages show the SVG
-    with atomic(path) as file:
-        file.write(page(found, scale).encode())
+    write_whole(path, page(found, scale).encode())
     return [path, *(svg for _, svg in plots)]

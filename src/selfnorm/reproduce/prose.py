@@ -12,9 +12,12 @@ two sets of utterances, `ps-lattices` and `moonshine-nbest`. "Beyond" is what th
 This page is made from finished rows, never by hand. A row is one training with one seed, or a count; a line of a table
 is the mean over its seeds. Some trainings are rows of two tables; the hours here count them once.
 """
+CHECKED = """\
+**These rows check the machinery.** They are of built-in text, after a few steps, with fewer samples than their names
+say (column K), and say nothing of the criteria. What else this page says of texts and utterances is of other scales."""
 RULES = f"""\
 - Expectations are the paper's results and our own hopes; limits and rules are ours, and those about seeds were made
-  when most rows were there.
+  when most rows were there. One is left out while rows that could turn it are missing.
 - Clearly worse is by {100 * (CLEARLY - 1):.0f} %, close is within {100 * (CLOSE - 1):.0f} % of the perplexity.
 - Perplexities are compared seed by seed: yes and no are what all seeds say (two agree every other time by chance),
   undecided is where they disagree, or where one is alone and within {100 * (CHANCE - 1):.1f} % of what decides.

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from selfnorm.files import atomic, finite
+from selfnorm.files import finite, write_whole
 
 ROWS, TABLE = "rows.jsonl", "rows.csv"
 SUM = "sum"  # the last key of a line
@@ -42,10 +42,8 @@ def append(folder: Path, row: Made) -> None:
     """Add a row, whole or not at all; rows.csv is made anew. Damaged lines go: somebody was told of them."""
     rows, _ = read(folder)
     rows = [each for each in rows if identity(each) != identity(row)] + [finite(row)]
-    with atomic(folder / ROWS) as file:
-        file.writelines(map(_line, rows))
-    with atomic(folder / TABLE) as file:
-        file.write(_table(rows).encode())
+    write_whole(folder / ROWS, b"".join(map(_line, rows)))
+    write_whole(folder / TABLE, _table(rows).encode())
 
 
 def _line(row: Made) -> bytes:
