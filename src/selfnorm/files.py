@@ -51,6 +51,12 @@ def atomic(path: Path, hook: Hook = silent) -> Iterator[IO[bytes]]:
         raise
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """The file with all of this in it, or as it was."""
+    with atomic(path) as file:
+        file.write(content)
+
+
 @contextmanager
 def flushed(path: Path, hook: Hook = silent) -> Iterator[IO[bytes]]:
     """Write `path` under its own name, on the disk when the block ends: for a file nobody looks at yet."""

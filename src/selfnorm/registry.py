@@ -11,7 +11,7 @@ T = TypeVar("T")
 def pick(kind: str, table: Mapping[str, Callable[..., T]], /, name: str, **options: Any) -> T:
     """Build `table[name]` with `options`."""
     build = named(kind, table, name)
-    known = inspect.signature(build).parameters
+    known = inspect.signature(build).parameters if options else {}  # torch.compile cannot follow it
     for option in options:
         if option not in known:
             hint = f"{_nearest(option, known)}it takes: {', '.join(known) or 'none'}"

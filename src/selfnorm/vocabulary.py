@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from selfnorm.files import atomic, open_packed, unpacking
+from selfnorm.files import open_packed, unpacking, write_whole
 
 UNKNOWN, END, START = "<unk>", "</s>", "<s>"
 BOM = b"\xef\xbb\xbf"
@@ -121,8 +121,7 @@ class Vocabulary:
             lines = [f"{word}\n" for word in self.words]
         else:
             lines = [f"{word}\t{count}\n" for word, count in zip(self.words, self.counts.tolist())]
-        with atomic(path) as file:
-            file.write("".join(lines).encode())
+        write_whole(path, "".join(lines).encode())
 
 
 class _Tally:

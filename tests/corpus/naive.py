@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from selfnorm.corpus.store import Data
 
 TEXT = "the cat sat\n\non the mat\n the  dog \n"
@@ -10,6 +12,13 @@ TEXT = "the cat sat\n\non the mat\n the  dog \n"
 def written(path: Path, content: str | bytes) -> Path:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
+
+
+def zipf_text(words: int, types: int, seed: int = 0) -> bytes:
+    chance = np.random.default_rng(seed)
+    ids = np.minimum(chance.zipf(1.2, words), types)
+    ends = np.where(chance.random(words) < 0.05, "\n", " ")
+    return "".join(f"w{id}{end}" for id, end in zip(ids.tolist(), ends.tolist())).encode()
 
 
 def naive(content: bytes, keep_empty: bool = False) -> list[list[str]]:

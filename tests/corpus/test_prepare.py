@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive import TEXT, decoded, naive, written
+from naive import TEXT, decoded, naive, written, zipf_text
 from typer.testing import CliRunner
 
 from selfnorm.cli import app
@@ -78,13 +78,6 @@ def test_equals_the_naive_way(tmp_path_factory, lines, space, ending, last, bloc
     assert summary.words == sum(map(len, sentences))
 
 
-def zipf_text(words: int, types: int, seed: int = 0) -> bytes:
-    chance = np.random.default_rng(seed)
-    ids = np.minimum(chance.zipf(1.2, words), types)
-    ends = np.where(chance.random(words) < 0.05, "\n", " ")
-    return "".join(f"w{id}{end}" for id, end in zip(ids.tolist(), ends.tolist())).encode()
-
-
 def test_several_texts_processes_and_spills_change_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SMALL", 1)  # else texts this small run in this process
     monkeypatch.setattr(segments, "FAN", 3)
@@ -111,6 +104,14 @@ def test_several_texts_processes_and_spills_change_nothing(tmp_path, monkeypatch
 def test_packed_text_is_text(tmp_path, suffix, pack):
     prepare([written(tmp_path / f"text{suffix}", pack(TEXT.encode()))], tmp_path / "data")
     assert decoded(Data.open(tmp_path / "data")) == naive(TEXT.encode())
+
+
+def test_processes_import_nothing_from_the_folder_one_is_in(tmp_path, monkeypatch):
+    (tmp_path / "re.py").write_text("raise SystemExit('somebody else wrote this')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "SMALL", 1)  # else a text this small is read in this process
+    text = written(tmp_path / "text.txt", TEXT)
+    assert prepare([text], tmp_path / "data", processes=2, block=64).words > 0
 
 
 def test_a_byte_order_mark_is_no_word(tmp_path):

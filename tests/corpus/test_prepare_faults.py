@@ -12,20 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from naive import TEXT, decoded, naive, written
+from naive import TEXT, decoded, naive, written, zipf_text
 
 from selfnorm.corpus import prepare as module
 from selfnorm.corpus import staging, workers
 from selfnorm.corpus.prepare import prepare
 from selfnorm.corpus.store import Data
 from selfnorm.corpus.text import read_sentences
-
-
-def zipf_text(words: int, types: int, seed: int = 0) -> bytes:
-    chance = np.random.default_rng(seed)
-    ids = np.minimum(chance.zipf(1.2, words), types)
-    ends = np.where(chance.random(words) < 0.05, "\n", " ")
-    return "".join(f"w{id}{end}" for id, end in zip(ids.tolist(), ends.tolist())).encode()
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress)])

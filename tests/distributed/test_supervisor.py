@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from launches import Ensemble, Launch
@@ -61,10 +62,20 @@ def test_a_full_disk_is_one_sentence_and_no_restart(data, tmp_path):
     assert "File too large" in sentence
 
 
-def test_wrong_input_is_one_sentence_and_no_restart(data, tmp_path):
+def test_wrong_input_is_one_sentence_and_no_restart(tmp_path):
     status, said = launched(tmp_path, recipe(tmp_path / "nowhere", "mode3"), "--restarts=3")
     (sentence,) = sentences(said)
     assert status == 2
+    assert "there is no such folder" in sentence
+
+
+def test_processes_import_nothing_from_the_folder_one_is_in(tmp_path):
+    (tmp_path / "re.py").write_text("raise SystemExit('somebody else wrote this')")
+    (tmp_path / "recipe.toml").write_text(to_toml(recipe(tmp_path / "nowhere", "mode3")))
+    command = [Path(sys.executable).parent / "selfnorm", "train", "recipe.toml", "run", "--processes=1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    (sentence,) = sentences(done.stderr)
+    assert done.returncode == 2
     assert "there is no such folder" in sentence
 
 

@@ -93,7 +93,7 @@ def with_signal(made, run, step):
         train(made, run)
 
 
-def test_a_signal_in_an_evaluation_ends_it_and_it_is_done_again(data, tmp_path, short, monkeypatch):
+def test_a_signal_in_an_evaluation_ends_it_and_it_is_done_again(tmp_path, short, monkeypatch):
     train(short, tmp_path / "whole")
     from selfnorm.training import trainer
 
@@ -111,7 +111,7 @@ def test_a_signal_in_an_evaluation_ends_it_and_it_is_done_again(data, tmp_path, 
     assert differing(outcome(tmp_path / "cut"), outcome(tmp_path / "whole")) == []
 
 
-def test_an_evaluation_logged_but_not_saved_is_logged_once(data, tmp_path, short, monkeypatch):
+def test_an_evaluation_logged_but_not_saved_is_logged_once(tmp_path, short, monkeypatch):
     """Interrupted before what is due at step 3, gone on, and killed after the evaluation, before the checkpoint."""
     train(short, tmp_path / "whole")
     with pytest.raises(Interrupted):

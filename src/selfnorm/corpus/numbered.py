@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-
-from selfnorm.corpus.numbering import Numbering, Numbers
+from selfnorm.corpus.numbering import Numbering, Numbers, without_blank
 from selfnorm.corpus.text import BadText, bad_text, blocks, check, check_text
 
 Show = Callable[[str, int, int], None]  # told the stage, and how much of it is done
@@ -33,9 +31,6 @@ class Numbered:
                 except BadText as error:
                     raise bad_text(path, BadText(block.offset + error.offset, error.what)) from None
                 numbers = self.numbering.number(block.data)
-                if not self.keep_empty:  # a line end right after a line end, or at first
-                    ends = numbers == 0
-                    numbers = numbers[~(ends & np.concatenate(([block.fresh], ends[:-1])))]
-                yield numbers
+                yield numbers if self.keep_empty else without_blank(numbers, block.fresh)
                 self.show("read", before + block.read, total)
             before += path.stat().st_size

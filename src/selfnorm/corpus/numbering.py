@@ -74,6 +74,12 @@ class Numbering:
         self.slots[slot[empty]] = numbers[empty]
 
 
+def without_blank(numbers: Numbers, fresh: bool) -> Numbers:
+    """Without the line ends right after a line end, or, in a `fresh` block, at first."""
+    ends = numbers == 0
+    return numbers[~(ends & np.concatenate(([fresh], ends[:-1])))]
+
+
 def _places(data: bytes) -> tuple[Places, Places]:
     """Where words and line ends begin and end."""
     kind = _KIND[np.frombuffer(b" %b " % data, np.uint8)]

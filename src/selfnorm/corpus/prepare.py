@@ -90,11 +90,8 @@ def prepare(
     with staged(to) as folder:
         work = Work(sources, folder, progress or no_progress)
         work.number(processes, keep_empty, block, types)
-        vocabulary = work.choose(size, words)
-        vocabulary.save(folder / VOCABULARY)
-        oov = work.encode(vocabulary)
-    dropped = () if words is None else words.dropped
-    return work.summary(to, vocabulary, oov, dropped, time.perf_counter() - began)
+        work.write(size, words)
+    return work.summary(to, time.perf_counter() - began)
 
 
 @dataclass(frozen=True)
@@ -178,7 +175,14 @@ class Work:
             self.runs.append(self.scratch / f"{text}.text")
             self.types.append(write_run(self.runs[-1], merge(runs, self.scratch)))
 
-    def choose(self, size: int | None, words: Vocabulary | None) -> Vocabulary:
+    def write(self, size: int | None, words: Vocabulary | None) -> None:
+        """The vocabulary, chosen from `words` if these are given, and the stores."""
+        self.vocabulary = self._chosen(size, words)
+        self.vocabulary.save(self.folder / VOCABULARY)
+        self.oov = self._encode()
+        self.dropped = () if words is None else words.dropped
+
+    def _chosen(self, size: int | None, words: Vocabulary | None) -> Vocabulary:
         """The vocabulary, by the counts of the training texts."""
         train = [text for text, source in enumerate(self.sources) if source.part == "train"]
         sentences = sum(each.sentences for text in train for each in self.placed[text])
@@ -191,8 +195,9 @@ class Work:
 
         return Vocabulary.from_counts(counts(), size, None if words is None else words.words)
 
-    def encode(self, vocabulary: Vocabulary) -> list[int]:
+    def _encode(self) -> list[int]:
         """Write the stores; how often each text has `<unk>`."""
+        vocabulary = self.vocabulary
         total = sum(each.bytes for placed in self.placed for each in placed)
         oov = [0] * len(self.sources)
         translator = Translator(self.numbers, vocabulary)
@@ -214,9 +219,7 @@ class Work:
         translator.close()
         return oov
 
-    def summary(
-        self, to: Path, vocabulary: Vocabulary, oov: list[int], dropped: tuple[str, ...], seconds: float
-    ) -> Summary:
+    def summary(self, to: Path, seconds: float) -> Summary:
         texts = [
             TextSummary(
                 source.part,
@@ -226,9 +229,11 @@ class Work:
                 types=types,
                 oov=unknown,
             )
-            for source, placed, types, unknown in zip(self.sources, self.placed, self.types, oov, strict=True)
+            for source, placed, types, unknown in zip(self.sources, self.placed, self.types, self.oov, strict=True)
         ]
+        vocabulary = self.vocabulary
         assert vocabulary.counts is not None
         ranked = zip(vocabulary.words[:12], vocabulary.counts[:12].tolist())
         frequent = [(word, count) for word, count in ranked if word not in (END, UNKNOWN)][:10]
-        return Summary(str(to), len(vocabulary), self.train_types, tuple(texts), tuple(frequent), dropped, seconds)
+        counts = len(vocabulary), self.train_types
+        return Summary(str(to), *counts, tuple(texts), tuple(frequent), self.dropped, seconds)

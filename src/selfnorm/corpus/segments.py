@@ -18,7 +18,7 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from selfnorm.corpus.numbering import Numbering
+from selfnorm.corpus.numbering import Numbering, without_blank
 from selfnorm.corpus.text import check
 from selfnorm.vocabulary import Vocabulary
 
@@ -57,12 +57,9 @@ class Segments:
             self._put_away()
         self.text = text
         numbers = self.numbering.number(data)
-        line_end = numbers == 0
-        if not self.keep_empty:
-            blank = line_end & np.concatenate(([fresh], line_end[:-1]))  # right after a line end, or at first
-            numbers, line_end = numbers[~blank], line_end[~blank]
+        numbers = numbers if self.keep_empty else without_blank(numbers, fresh)
         self.file.write(numbers.tobytes())
-        sentences = int(line_end.sum())
+        sentences = int((numbers == 0).sum())
         return Placed(self.worker, self.segment, numbers.nbytes, len(numbers) - sentences, sentences)
 
     def finish(self) -> None:

@@ -17,7 +17,6 @@ from selfnorm.corpus.prepare import Progress, Source, Summary, Work, check, no_p
 from selfnorm.corpus.segments import Placed
 from selfnorm.corpus.sharing import LAST, Board, Over, Tell, alike, listing, numbered
 from selfnorm.corpus.staging import staged
-from selfnorm.corpus.store import VOCABULARY
 from selfnorm.corpus.text import BLOCK, bad_text, blocks, cuts
 from selfnorm.corpus.workers import TYPES, BadBlock, Task, number
 from selfnorm.files import sha256
@@ -139,8 +138,5 @@ class _Job:
         with staged(to) as folder:
             work = Work(self.sources, folder, self.progress, board.folder)
             work.put(placed)
-            vocabulary = work.choose(size, words)
-            vocabulary.save(folder / VOCABULARY)
-            oov = work.encode(vocabulary)
-        dropped = () if words is None else words.dropped
-        return work.summary(to, vocabulary, oov, dropped, seconds + time.perf_counter() - began)
+            work.write(size, words)
+        return work.summary(to, seconds + time.perf_counter() - began)

@@ -9,7 +9,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -81,18 +82,19 @@ class Board:
 
     def path(self, name: str, file: str) -> Path:
         """A file of a step, checked."""
-        try:
-            entries = manifest.read(self.folder / name)
-            manifest.check(self.folder / name / file, entries[file])
-        except (ValueError, OSError):
-            if self.over and name != LAST:
-                raise Over from None
-            raise
+        with self._unless_over(name):
+            manifest.check(self.folder / name / file, manifest.read(self.folder / name)[file])
         return self.folder / name / file
 
     def files(self, name: str) -> list[str]:
-        try:
+        with self._unless_over(name):
             return sorted(manifest.read(self.folder / name))
+
+    @contextmanager
+    def _unless_over(self, name: str) -> Iterator[None]:
+        """A step that cannot be read may be one that is not needed any more."""
+        try:
+            yield
         except (ValueError, OSError):
             if self.over and name != LAST:
                 raise Over from None

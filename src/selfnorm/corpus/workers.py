@@ -65,7 +65,7 @@ def number(
                 for done in as_completed([pool.submit(drive, worker) for worker in workers]):
                     done.result()
             except BaseException:  # also Ctrl-C: the other threads stop after their block
-                shared.stop()
+                shared.stopped = True
                 raise
     finally:
         for worker in workers:
@@ -94,16 +94,13 @@ class _Shared:
                     return
             yield task
 
-    def stop(self) -> None:
-        self.stopped = True
-
 
 class Child:
     """A `Segments` in a process of its own."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", "from selfnorm.corpus.workers import serve; serve()", json.dumps(options)],
+            [sys.executable, "-P", "-c", "from selfnorm.corpus.workers import serve; serve()", json.dumps(options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

@@ -231,11 +231,11 @@ def _others(ids: Tensor, block: Tensor, room: int) -> Tensor:
 
 def _merged(table: Tensor, ids: Tensor, block: Tensor, others: Tensor) -> Tensor:
     """The rows of the table's pieces, those of one id added up, for the block's ids and then the others."""
-    if not len(ids):
-        return table.new_zeros(len(block) + len(others), *table.shape[1:])
-    rows = torch.cat([piece.rows().float() for piece in expect(table)])
     place, known = _found(ids, block)
     beside, there = _found(ids, others)
     nowhere = len(block) + len(others)
     place = torch.where(known, place, len(block) + beside).where((known | there) & (ids != NOWHERE), nowhere)
-    return rows.new_zeros(nowhere + 1, *table.shape[1:]).index_add_(0, place, rows)[:-1]
+    sums, pieces = table.new_zeros(nowhere + 1, *table.shape[1:], dtype=torch.float32), expect(table)
+    for piece, mine in zip(pieces, place.split([len(piece.ids) for piece in pieces])):
+        piece.add_to(sums, mine)
+    return sums[:-1]

@@ -3,12 +3,15 @@
 import atexit
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 BEATS = "SELFNORM_BEATS"  # the folder for these files, given by who watches
 TOLD = "told"  # the file that is there when the user was told why a process ended
 EVERY = 2.0  # seconds
+
+ends: list[Callable[[], None]] = []  # of the beats of this process
 
 
 def beat() -> None:
@@ -28,12 +31,19 @@ def beat() -> None:
     def end() -> None:
         ended.set()
         thread.join()
-        path.unlink(missing_ok=True)  # who has ended in good order is watched no more
+        path.unlink(missing_ok=True)
 
     ended = threading.Event()
     thread = threading.Thread(target=work, name="heartbeat", daemon=True)
     thread.start()
-    atexit.register(end)
+    ends.append(end)
+    atexit.register(rest)
+
+
+def rest() -> None:
+    """Who has ended in good order is watched no more."""
+    while ends:
+        ends.pop()()
 
 
 def told() -> None:

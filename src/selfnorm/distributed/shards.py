@@ -122,7 +122,7 @@ def whole(parameter: Tensor, value: Tensor) -> Tensor:
     if isinstance(value, DTensor):
         return value.full_tensor().cpu()
     shards: Shards | None = getattr(parameter, "shards", None)
-    return value if shards is None or not _by_row(parameter, value) else shards.whole(value)
+    return value if shards is None or not value.ndim or len(value) != len(parameter) else shards.whole(value)
 
 
 def mine(parameter: Tensor, value: Tensor) -> Tensor:
@@ -133,7 +133,3 @@ def mine(parameter: Tensor, value: Tensor) -> Tensor:
         return distribute_tensor(value.to(parameter.device), parameter.device_mesh, parameter.placements)
     shards: Shards | None = getattr(parameter, "shards", None)
     return value if shards is None or not value.ndim else shards.mine(value)
-
-
-def _by_row(parameter: Tensor, value: Tensor) -> bool:
-    return value.ndim > 0 and len(value) == len(parameter)

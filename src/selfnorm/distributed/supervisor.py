@@ -91,6 +91,7 @@ def _attempt(command: Sequence[str], machines: Machines, passed_on: list[int]) -
         watched.mkdir()
         threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, cores() // machines.processes))
         environment = {**os.environ, BEATS: str(watched), "OMP_NUM_THREADS": threads}
+        environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}
         environment.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # pages of C++ about what is said in a sentence
         agent = [sys.executable, "-m", "selfnorm.distributed.agent", str(words), *machines.arguments()]
         torchrun = subprocess.Popen([*agent, "-m", *command], env=environment, start_new_session=True)

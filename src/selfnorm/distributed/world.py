@@ -140,9 +140,7 @@ class World:
 
 
 def first_to_tell() -> bool:
-    """Whether no other rank has told the user what went wrong; this one is then the one to do so."""
-    if _number("WORLD_SIZE", 1) == 1:
-        return True
+    """Whether no other of several ranks has told the user what went wrong; this one is then the one to do so."""
     if unreached:
         return _number("LOCAL_RANK", 0) == 0
     try:
