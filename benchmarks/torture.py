@@ -3,7 +3,8 @@
     python benchmarks/torture.py [--only R1 R3] [--count 20] [--minutes 10] [--seed 1] [--more] [--short]
 
 Every trial is real: one of those of the tests, or a file for the parsers. What was done goes to
-benchmarks/results/reliability.json, one entry for each item; `--more` adds to it, with the next seed, what is missing.
+benchmarks/results/reliability.json, one entry for each item; `--more` adds to it, with the next seed, what is missing;
+items that are lists start anew.
 A trial that fails prints what differed, and is kept there with its seed and number; the file it read goes to
 benchmarks/results/failures. `--short` is the tier of a few minutes, which writes nothing.
 """

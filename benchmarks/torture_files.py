@@ -19,7 +19,7 @@ from fuzz import damage, one_sentence
 from kaldi_cases import random_lattice, words_file
 from slow_ngram import random_model, render
 from small import drawn
-from torture_trial import Trial, Trials, of_tests
+from torture_trial import Trial, Trials, memory, of_tests
 
 from selfnorm import lattices, manifest, recipe
 from selfnorm.corpus.prepare import prepare
@@ -173,21 +173,16 @@ def _limited() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _memory(name: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name))
-
-
 def growth(parser: Parser, content: bytes) -> int:
     """Bytes of memory that reading takes at its height."""
     parser.path.parent.mkdir(parents=True, exist_ok=True)
     parser.path.write_bytes(content)
     Path("/proc/self/clear_refs").write_text("5")  # the height is measured anew
-    before = _memory("VmRSS")
+    before = memory("VmRSS")
     for score in parser.read(parser.path):
         if math.isnan(score):
             raise ArithmeticError("a score is NaN")
-    return _memory("VmHWM") - before
+    return memory("VmHWM") - before
 
 
 def faults_of(parser: Parser, content: bytes, most: int) -> list[str]:

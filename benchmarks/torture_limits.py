@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from torture_trial import Trial, Trials, of_tests
+from torture_trial import Trial, Trials, memory, of_tests
 
 from selfnorm import lattices, manifest, recipe
 from selfnorm.corpus import store
@@ -169,10 +169,10 @@ def faults_of(folder: Path, case: str) -> list[str]:
 
 
 def _read(path: Path, read: Callable[[Path], object], report: Path) -> None:
-    limit = _status("VmSize") + SPACE
+    limit = memory("VmSize") + SPACE
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
-    before, begin = _status("VmRSS"), time.process_time()
+    before, begin = memory("VmRSS"), time.process_time()
     found: dict[str, object] = {}
     try:
         read(path)
@@ -180,13 +180,8 @@ def _read(path: Path, read: Callable[[Path], object], report: Path) -> None:
         found["said"] = str(error)
     except BaseException as error:
         found["error"] = f"{type(error).__name__}: {str(error)[:300]}"
-    found |= {"seconds": time.process_time() - begin, "megabytes": (_status("VmHWM") - before) >> 20}
+    found |= {"seconds": time.process_time() - begin, "megabytes": (memory("VmHWM") - before) >> 20}
     report.write_text(json.dumps(found))
-
-
-def _status(name: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name))
 
 
 def limits(folder: Path, chance: random.Random) -> Trials:
