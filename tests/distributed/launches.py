@@ -29,7 +29,9 @@ class Launch:
     ) -> None:
         self.run = run
         self.err = run.with_name(f"{err or run.name}.err")
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "SELFNORM_FROZEN": "10"}
+        self.temporary = run.with_name(f"{err or run.name}.tmp")
+        self.temporary.mkdir(exist_ok=True)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "SELFNORM_FROZEN": "10", "TMPDIR": str(self.temporary)}
         command = [sys.executable, "-m", "selfnorm", "train", str(recipe), str(run), f"--processes={processes}", *more]
         with self.err.open("w") as said:
             self.process = subprocess.Popen(
@@ -125,7 +127,8 @@ class Ensemble:
         status, said = launch.end()
         if status != 0:
             return [f"exit status {status}: {said}"]
-        return (["a traceback"] if "Traceback" in said else []) + differing(outcome(launch.run), self.wanted)
+        left = [f"{path.name} is left of it" for path in launch.temporary.iterdir()]
+        return (["a traceback"] if "Traceback" in said else []) + left + differing(outcome(launch.run), self.wanted)
 
     def _over(self, launch: Launch, before: dict[int, int]) -> bool:
         """Wait until the processes of an attempt are gone, for a minute."""

@@ -94,6 +94,7 @@ def _attempt(command: Sequence[str], machines: Machines, passed_on: list[int]) -
         environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}
         environment.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # pages of C++ about what is said in a sentence
         agent = [sys.executable, "-m", "selfnorm.distributed.agent", str(words), *machines.arguments()]
+        agent.append(f"--log-dir={folder}")  # of torchrun, which leaves a folder behind wherever that is
         torchrun = subprocess.Popen([*agent, "-m", *command], env=environment, start_new_session=True)
         try:
             why = _watch(torchrun, watched, passed_on)
