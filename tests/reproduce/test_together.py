@@ -99,6 +99,13 @@ def test_what_fails_is_said_and_the_others_are_ended(tmp_path, scale, corpus):
         list(maker(tmp_path, scale, small).make(chosen(scale, "table2/mode3/k200", "table2/nce/k200"), at_once=2))
 
 
+def test_processes_import_nothing_from_the_folder_one_is_in(prepared, scale, corpus, monkeypatch):
+    (prepared / "socket.py").write_text("raise SystemExit('somebody else wrote this')")
+    monkeypatch.chdir(prepared)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    assert list(maker(prepared, scale, corpus).make(chosen(scale, "table2/nce/k200"), at_once=2))
+
+
 class Crowded(Maker):
     """Its NCE rows find no memory so many times."""
 

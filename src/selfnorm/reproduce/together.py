@@ -77,6 +77,7 @@ class Processes:
     def begin(self, row: Row, work: str, beside: int) -> None:
         """In a process of its own, with the share of the cores that `beside` such processes have."""
         fresh = multiprocessing.get_context("spawn")  # a fork would share what CUDA cannot
+        os.environ.setdefault("PYTHONSAFEPATH", "1")  # what lies in the folder one is in is not for import
         here, there = fresh.Pipe(duplex=False)
         threads = max(1, cores() // beside)
         process = fresh.Process(target=_work, args=(self.like, row, work, self.clock, threads, there), name=row.key)
