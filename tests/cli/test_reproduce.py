@@ -96,7 +96,11 @@ def test_a_signal_outside_of_a_training_says_how_to_go_on(number, tmp_path, monk
     monkeypatch.setattr(verb, "tell", tell)
     before, call = signal.getsignal(signal.SIGTERM), ["reproduce", "table1", "--to", str(tmp_path / "to")]
     monkeypatch.setattr(sys, "argv", ["selfnorm", *call])
-    result = CliRunner().invoke(app, call)
+    kept = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background of a shell ignore it
+    try:
+        result = CliRunner().invoke(app, call)
+    finally:
+        signal.signal(signal.SIGINT, kept)
     assert result.exit_code == 128 + number
     again = f"selfnorm reproduce table1 --to {tmp_path}/to"
     assert said[-1] == f"selfnorm: stopped by {number.name}, all that was finished is kept; go on with: {again}"
