@@ -11,7 +11,7 @@ from selfnorm.criteria import CRITERIA
 from selfnorm.functional import sampled_loss
 from selfnorm.noise import LogUniform
 from selfnorm.ops import ADAM, Rule, Scalars, expect, own, plain, rows, stretches, updates
-from selfnorm.ops.rows import NOWHERE, Piece
+from selfnorm.ops.rows import NOWHERE, Piece, merged
 from selfnorm.ops.updates import FusedRows, PlainRows
 from selfnorm.optim import RowAdam
 from selfnorm.output import Layer
@@ -195,6 +195,38 @@ def test_rows_that_wait_for_the_step_do_not_keep_the_body(impl, shared, ignored)
     del kept, vectors
     assert left
     assert gone() is None
+
+
+@pytest.mark.parametrize("optimizer", [None, RowAdam])
+@pytest.mark.parametrize("name", SAMPLED)
+def test_a_sparse_gradient_has_no_row_that_is_not_used(name, optimizer):
+    """Also where every logit costs less than the rows of each position: 6 of 50 words have no id."""
+    hidden, weight, bias, targets, sample = case((40, 17, 12))
+    ids, targets = sample.ids.clamp(max=43), targets.clamp(max=43)
+    ids = torch.where(ids == targets[:, None], 1, ids)
+    found = []
+    for most in (1 << 20, 100):
+        tables = [torch.nn.Parameter(each.double()) for each in (weight, bias)]
+        held = optimizer and (optimizer(tables), [expect(table) for table in tables])
+        vectors = hidden.double().requires_grad_()
+        given = {"samples": ids, "log_expected": sample.expected.log(), "sparse": True, "most": most}
+        drawn = {"log_expected_target": sample.expected_target.log()}
+        value = sampled_loss(vectors, tables[0], targets, tables[1], criterion=name, **given, **drawn)
+        value.backward()
+        for table, left in zip(tables, held[1] if held else (None, None)):
+            touched = torch.cat([piece.ids for piece in left]) if held else table.grad._indices()[0]
+            if not held or not GPU:
+                assert set(touched.tolist()) == set(ids.unique().tolist()) | set(targets.tolist())
+            rows = merged(left) if held else (table.grad.coalesce().indices()[0], table.grad.coalesce().values())
+            found.append((value, vectors.grad, torch.zeros_like(table).index_add_(0, *rows)))
+    tables = [each.double().requires_grad_() for each in (weight, bias)]
+    vectors = hidden.double().requires_grad_()
+    given |= {"sparse": False, "impl": "plain"}
+    value = sampled_loss(vectors, tables[0], targets, tables[1], criterion=name, **given, **drawn)
+    value.backward()
+    for mine, table in zip(found, tables * 2):
+        for one, other in zip(mine, (value, vectors.grad, table.grad)):
+            torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("frozen", ["weight", "bias"])

@@ -17,7 +17,7 @@ from torch import Tensor
 from selfnorm.ops import halves, own, plain
 from selfnorm.ops.attention import LONGEST, SIZES, short_attention
 from selfnorm.ops.plain import MOST, Drawn, Function, Table, dot, product, softplus
-from selfnorm.ops.rows import NOWHERE, Piece, expect, fresh_half, keep_half, take
+from selfnorm.ops.rows import NOWHERE, Piece, expect, fresh_half, keep_half, take, waiting
 from selfnorm.ops.updates import ADAGRAD, ADAM, SGD, FusedRows, PlainRows, Rule, Scalars, catch_up, sort, stretches
 
 IMPLS = dict.fromkeys(("auto", "plain", "fused"))
@@ -155,8 +155,11 @@ def _both(
 ) -> tuple[Tensor, Tensor]:
     is_fused = _is_fused(hidden, output, sample, most)
     if sample is not None and sample.bounds is None:
+        both = torch.cat([targets[:, None], sample.ids], 1)  # together, so that a table has one gradient of both
         if is_fused or plain.FEW * sample.ids.shape[1] < len(output.weight):
-            output = plain.Known(output, _own_logits(hidden, output, targets, sample.ids, is_fused, most))
+            output = plain.Known(output, _own_logits(hidden, output, both, is_fused, most))
+        elif _is_for_used_rows(output):
+            output = plain.Known(output, plain.used_logits(hidden, output, both, most))
     elif is_fused:
         from selfnorm.ops import fused
 
@@ -166,16 +169,22 @@ def _both(
     return output.logit(hidden, targets), getattr(plain, name)(hidden, output, sample, targets, most=most, **options)
 
 
-def _own_logits(hidden: Tensor, output: Table, targets: Tensor, ids: Tensor, is_fused: bool, most: int) -> Tensor:
-    """Of each position's target and its own ids: together, so that a table has one gradient of both."""
-    both = torch.cat([targets[:, None], ids], 1)
+def _own_logits(hidden: Tensor, output: Table, ids: Tensor, is_fused: bool, most: int) -> Tensor:
+    """Of ids that each position has to itself."""
     if is_fused:
         from selfnorm.ops import fused
 
-        return own.own_logits(fused.cast(hidden), output, both.to(torch.int32), fused=True)
+        return own.own_logits(fused.cast(hidden), output, ids.to(torch.int32), fused=True)
     if hidden.device.type == "cpu" and not torch.compiler.is_compiling() and not hasattr(output.weight, "shards"):
-        return own.own_logits(hidden, output, both, fused=False)
-    return plain.own_logits(hidden, output, both, most)
+        return own.own_logits(hidden, output, ids, fused=False)
+    return plain.own_logits(hidden, output, ids, most)
+
+
+def _is_for_used_rows(output: Table) -> bool:
+    """Whether a gradient has no others; on a GPU a row optimizer takes all: to know how many are used would wait."""
+    if not getattr(output, "sparse", False) or torch.compiler.is_compiling() or hasattr(output.weight, "shards"):
+        return False
+    return torch.is_grad_enabled() and (output.weight.device.type == "cpu" or waiting(output.weight) is None)
 
 
 def _is_dense(output: Table) -> bool:

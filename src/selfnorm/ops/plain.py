@@ -188,10 +188,26 @@ def own_logits(hidden: Tensor, output: Table, ids: Tensor, most: int = MOST) -> 
             logit = (rows.to(kind) @ hidden.to(kind)[:, :, None])[:, :, 0]
         return logit if bias is None else logit + wide(bias)
 
-    numbers = ids.shape[1] * hidden.shape[1]
-    again = torch.is_grad_enabled() and len(ids) * numbers > most
+    return _blocks(block, ids.shape[1] * hidden.shape[1], most, hidden, ids)
+
+
+def used_logits(hidden: Tensor, output: Table, ids: Tensor, most: int = MOST) -> Tensor:
+    """The same by products with all rows that are used, each taken once: for many ids of few words."""
+    used = torch.zeros(len(output.weight), dtype=torch.bool, device=ids.device).index_fill_(0, ids.reshape(-1), True)
+    places = (used.cumsum(0) - 1)[ids]  # unique() would sort all ids
+    rows, bias = output.rows(used.nonzero()[:, 0])
+
+    def block(hidden: Tensor, places: Tensor) -> Tensor:
+        return product(hidden, rows, bias).gather(1, places)
+
+    return _blocks(block, len(rows), most, hidden, places)
+
+
+def _blocks(block: Callable[..., Tensor], numbers: int, most: int, *given: Tensor) -> Tensor:
+    """Some positions at a time, so that `most` numbers are in memory where each position takes `numbers` of them."""
+    again = torch.is_grad_enabled() and len(given[0]) * numbers > most
     compute = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False) if again else block
-    parts = (each.split(max(1, most // max(1, numbers))) for each in (hidden, ids))
+    parts = (each.split(max(1, most // max(1, numbers))) for each in given)
     return torch.cat([compute(*part) for part in zip(*parts)])
 
 
