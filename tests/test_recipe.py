@@ -114,8 +114,8 @@ def test_a_wrong_recipe_is_a_sentence(write, text, sentence):
 
 
 def test_a_missing_recipe_is_a_sentence(tmp_path):
-    for path in (tmp_path / "none.toml", tmp_path):
-        with pytest.raises(ValueError, match="no such recipe file"):
+    for path, sentence in ((tmp_path / "none.toml", "there is no such recipe file"), (tmp_path, "is not a file")):
+        with pytest.raises(ValueError, match=f"{path}: {sentence}; give the path of a .toml file"):
             load(path)
 
 

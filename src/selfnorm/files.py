@@ -8,7 +8,7 @@ import io
 import math
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -33,6 +33,21 @@ class WriteError(OSError):
 
     def __str__(self) -> str:
         return f"{self.filename} cannot be written: {self.strerror}; mend this and go on, nothing else was changed"
+
+
+def check_file(path: Path, advice: str) -> None:
+    """Refuse what is no file: most are read more than once, and what comes through a pipe is not."""
+    if not path.exists():
+        raise ValueError(f"{path}: there is no such file; {advice}")
+    if not path.is_file():
+        raise ValueError(f"{path}: is a {'folder' if path.is_dir() else 'pipe or device'}, not a file; {advice}")
+
+
+def check_unread(to: Path, given: Iterable[Path | None]) -> None:
+    """Refuse to write over what is read."""
+    for path in given:
+        if path is not None and path.exists() and to.exists() and to.samefile(path):
+            raise ValueError(f"{to}: is read, and would be written over; give another name for what is made")
 
 
 @contextmanager

@@ -64,7 +64,8 @@ def to_toml(recipe: Recipe) -> str:
 
 def _read(path: Path) -> str:
     if not path.is_file():
-        raise ValueError(f"{path}: there is no such recipe file; give the path of a .toml file")
+        what = "is not a file" if path.exists() else "there is no such recipe file"
+        raise ValueError(f"{path}: {what}; give the path of a .toml file")
     if path.stat().st_size > MOST:
         raise ValueError(f"{path}: has over {MOST:,} bytes; give a recipe, which has far fewer")
     try:

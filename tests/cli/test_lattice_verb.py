@@ -84,6 +84,19 @@ def test_a_picture(verb, one, tmp_path):
     assert "nearest path, 1 error: [noise] b" in to.read_text()
 
 
+def test_a_picture_is_not_drawn_over_what_is_read(verb, one, tmp_path):
+    before, said = one.read_bytes(), tmp_path / "said.txt"
+    said.write_text("one a\n")
+    for path in (one, said):
+        status, out, err = verb(one, "--reference", said, "--svg", path)
+        assert (status, out) == (2, "")
+        assert f"{path}: is read, and would be written over" in err
+    assert (one.read_bytes(), said.read_text()) == (before, "one a\n")
+    status, out, err = verb(one, "--svg", tmp_path / "nowhere" / "one.svg")
+    assert (status, out) == (2, "")
+    assert "one.svg cannot be written: No such file or directory" in err
+
+
 def test_several_lattices_are_a_table_with_sums(verb, two, tmp_path):
     references = tmp_path / "refs.txt"
     references.write_text("one [noise] b\ntwo a\n")

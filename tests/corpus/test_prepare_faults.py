@@ -17,6 +17,7 @@ from naive import TEXT, decoded, naive, written, zipf_text
 from selfnorm.corpus import prepare as module
 from selfnorm.corpus import staging, workers
 from selfnorm.corpus.prepare import prepare
+from selfnorm.corpus.shared import prepare_shared
 from selfnorm.corpus.store import Data
 from selfnorm.corpus.text import read_sentences
 
@@ -93,6 +94,11 @@ def test_only_a_folder_of_ours_is_replaced(tmp_path):
     for to in (tmp_path / "theirs", text):
         with pytest.raises(ValueError, match="was not made by `selfnorm prepare`"):
             prepare([text], to)
+    assert kept.read_text() == "precious"
+    kept = written(mine / "thesis.txt", "precious")
+    for make in (prepare, prepare_shared):
+        with pytest.raises(ValueError, match=r"mine: thesis\.txt, which `selfnorm prepare` did not make, would go"):
+            make([kept], mine)
     assert kept.read_text() == "precious"
 
 

@@ -149,7 +149,7 @@ def test_a_sentence_is_split_as_a_text_is(tmp_path):
 def test_a_folder_that_is_no_run_is_a_sentence(tmp_path):
     with pytest.raises(ValueError, match="is not a run"):
         selfnorm.load(tmp_path)
-    with pytest.raises(ValueError, match="there is no such directory"):
+    with pytest.raises(ValueError, match="there is no such run or file"):
         selfnorm.load(tmp_path / "none")
 
 

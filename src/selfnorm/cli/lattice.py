@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from selfnorm.cli.options import NO_SCALE, Debug, Json, print_json, tell
-from selfnorm.files import write_whole
+from selfnorm.files import check_unread, write_whole
 
 if TYPE_CHECKING:
     from selfnorm.lattices import Broken, Lattice, Utterance
@@ -46,6 +46,8 @@ def lattice(
     from selfnorm.lattices.summary import summarize
 
     known = _References(reference)
+    if svg:
+        check_unread(svg, [file, words, known.path])
     found: list[Summary] = []
     broken: list[Broken] = []
     for each in _chosen(read([file], words=words, max_arcs=max_arcs), utterance, file):
@@ -89,12 +91,14 @@ class _References:
     """The words of an utterance, from a file or as they are."""
 
     def __init__(self, given: str | None) -> None:
+        self.path: Path | None = None
         self.words: tuple[str, ...] | None = None
         self.file: dict[str, tuple[str, ...]] | None = None
         if given is not None and os.path.isfile(given):  # of a long sentence Path.is_file raises that the name is long
             from selfnorm.lattices import transcripts
 
-            self.file = transcripts.read(Path(given))
+            self.path = Path(given)
+            self.file = transcripts.read(self.path)
         elif given is not None:
             self.words = tuple(given.split())
             if len(self.words) == 1 and given.endswith(FILES):

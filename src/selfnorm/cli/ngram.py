@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 
 from selfnorm.cli.options import Debug, Json, now_and_then, print_json
 from selfnorm.cores import cores
+from selfnorm.files import check_unread
 
 if TYPE_CHECKING:
     from selfnorm.ngrams.estimate import Summary
@@ -44,6 +45,7 @@ def ngram(
     from selfnorm.vocabulary import Vocabulary
 
     thresholds, limit = _thresholds(prune), _bytes(memory)
+    check_unread(to, [*text, vocab])
     vocabulary = None if vocab is None else Vocabulary.load(vocab)
     with _progress() as show:
         source = Numbered(text, keep_empty, show)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from selfnorm import manifest
 from selfnorm.cores import cores
 from selfnorm.corpus.segments import Placed, Translator, merge, run_path, write_run
 from selfnorm.corpus.staging import SCRATCH, staged
@@ -117,7 +118,12 @@ def check(sources: list[Source], to: Path, size: int | None) -> None:
         check_text(source.path)
     if size is not None:
         Vocabulary.from_counts({}, size)
-    if to.exists() and not is_data(to) and not (to.is_dir() and not any(to.iterdir())):
+    if is_data(to):
+        others = {path.name for path in to.iterdir()} - {*manifest.read(to), manifest.MANIFEST}
+        if others:
+            what = f"{min(others)}, which `selfnorm prepare` did not make, would go with the old data"
+            raise ValueError(f"{to}: {what}; move it elsewhere, or choose another name")
+    elif to.exists() and not (to.is_dir() and not any(to.iterdir())):
         raise ValueError(f"{to}: exists and was not made by `selfnorm prepare`; choose another name or remove it")
 
 

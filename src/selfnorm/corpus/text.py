@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from selfnorm.files import open_packed, unpacking
+from selfnorm.files import check_file, open_packed, unpacking
 from selfnorm.vocabulary import BOM
 
 BLOCK = 1 << 19  # bytes read at a time; smaller costs more calls, larger falls out of the processor's cache
@@ -42,12 +42,7 @@ class Block:
 
 
 def check_text(path: Path) -> None:
-    """A text is read more than once, and what comes through a pipe is not."""
-    advice = "give a text, plain, .gz or .bz2"
-    if not path.exists():
-        raise ValueError(f"{path}: there is no such file; {advice}")
-    if not path.is_file():
-        raise ValueError(f"{path}: is a {'folder' if path.is_dir() else 'pipe or device'}, not a file; {advice}")
+    check_file(path, "give a text, plain, .gz or .bz2")
 
 
 def split(sentence: str) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from selfnorm.files import check_file
 from selfnorm.lattices import htk, kaldi, kaldi_binary, nbest, nbest_folders
 from selfnorm.lattices.broken import Broken
 from selfnorm.lattices.lattice import Lattice
@@ -88,8 +89,8 @@ def read(
     """
     if format != "auto":
         named("format", FORMATS, format)
-    if words is not None and not words.is_file():
-        raise ValueError(f"{words}: there is no such file; give the words.txt of the lattices")
+    if words is not None:
+        check_file(words, "give the words.txt of the lattices")
     found = [(file, kind) for path in paths for file, kind in files(path, format)]
     return _once(_utterances(found, Options(words, max_arcs, frame_shift)))
 
@@ -109,6 +110,8 @@ def files(path: Path, format: str = "auto") -> Iterator[tuple[Path, str]]:
     """What is to be read for a path, with the format of each."""
     if not path.exists():
         raise ValueError(f"{path}: there is no such file or folder; give lattices or n-best lists")
+    if not path.is_dir():
+        check_file(path, "give lattices or n-best lists")
     if not path.is_dir() or nbest_folders.is_folder(path):
         yield path, format
         return

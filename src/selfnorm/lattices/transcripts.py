@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from selfnorm.files import atomic
+from selfnorm.files import atomic, check_file
 from selfnorm.lattices import nist
 from selfnorm.lattices.nbest import said, split
 from selfnorm.lattices.nist import Line, Segment, Transcripts
@@ -64,8 +64,7 @@ def ignored(path: Path) -> list[Segment]:
 
 def _full(path: Path) -> list[Line]:
     """The lines that say something."""
-    if not path.is_file():
-        raise ValueError(f"{path}: there is no such file; give a transcript: Kaldi text, .trn, CTM, STM or JSONL")
+    check_file(path, "give a transcript: Kaldi text, .trn, CTM, STM or JSONL")
     full = [(number, line) for number, line in lines(path) if line.strip() and not line.startswith(b";;")]
     if not full:
         raise ValueError(f"{path}: is empty; a transcript has a line for each utterance")

@@ -27,7 +27,10 @@ SCORERS: dict[str, Callable[..., Scorer]] = {
 
 def load(path: str | Path, device: str | None = None) -> Neural | NGram:
     """The model of a run, or an n-gram model from an ARPA file: `score`, `log_prob`, `start` and `advance`."""
-    return NGram.load(path) if Path(path).is_file() else Neural.load(Path(path), device)
+    path = Path(path)
+    if not path.exists():
+        raise ValueError(f"{path}: there is no such run or file; give what `selfnorm train` wrote, or an ARPA file")
+    return Neural.load(path, device) if path.is_dir() else NGram.load(path)
 
 
 __all__ = ["SCORERS", "Interpolated", "NGram", "Neural", "Scorer", "load"]

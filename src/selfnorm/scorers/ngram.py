@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from selfnorm.corpus.text import split
+from selfnorm.files import check_file
 from selfnorm.ngrams import cache, query
 from selfnorm.ngrams.columns import LN10
 from selfnorm.registry import named
@@ -63,6 +64,7 @@ class NGram:
     @classmethod
     def load(cls, path: str | Path, backend: str = "numpy") -> "NGram":
         """Load an ARPA file, plain or packed; "numpy" keeps its index beside it."""
+        check_file(Path(path), "give an n-gram model in ARPA format")
         return cls(named("n-gram back end", BACKENDS, backend)(Path(path)))
 
     def start(self) -> Any:
