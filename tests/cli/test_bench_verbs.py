@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from datetime import date
 from functools import partial
 
 import oracle
@@ -40,6 +41,7 @@ def test_training_tells_the_speed_of_every_recipe_and_leaves_nothing(verb, recip
     assert [(row["criterion"], row["k"]) for row in rows] == [("mode3", 20), ("ce", None)]
     assert [row["C"] for row in rows] == 2 * [len(Data.open(data).vocabulary)]
     for row in rows:
+        assert row["date"] == date.today().isoformat()
         assert row["ms"] > 0
         assert row["words_per_second"] > 0
         assert row["minutes"] == pytest.approx(20 * row["ms"] / 60_000)

@@ -137,7 +137,8 @@ def test_parts_give_the_order(tmp_path):
 
 def test_a_page_is_written_from_rows(to, tmp_path):
     call("table1", "--to", to, "--rows", 1)
-    call("all", "--to", to, "--page", tmp_path / "page.md")
+    wanted = {"pages": [str(path) for path in (tmp_path / "page.md", *sorted(tmp_path.glob("page*.svg")))]}
+    assert json.loads(call("all", "--to", to, "--page", tmp_path / "page.md", "--json").stdout) == wanted
     found = {row["item"] for row in kept.read(to)[0]}
     assert (tmp_path / "page.md").read_text().count("Not run yet.") == 7 - len(found)
 

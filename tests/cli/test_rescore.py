@@ -85,9 +85,9 @@ def test_weight_0_is_the_first_pass(verb, slf, tmp_path, run):
     assert found.keys() == {"utterances", "failed", "arcs", "seconds", "scales", "unknown"}
     assert (found["utterances"], found["failed"], found["arcs"]) == (5, 0, 30)
     assert found["scales"] == {
-        "lm_scale": None,
+        "lm_scale": 2.0,  # the headers'
         "weight": 0.0,
-        "word_penalty": None,
+        "word_penalty": -0.5,
         "ngram_weight": 0.5,
         "unknown_penalty": -math.log(10_000),
     }
@@ -157,11 +157,13 @@ def test_headers_that_differ_are_told_where_tuning_begins_with_one(verb, slf, sa
     ways = [["--cross-validate", "2", "--references", said], ["--tune-on", slf, "--tune-references", said]]
     for n, way in enumerate(ways):
         given = [slf, "--ngram", lm, *way, *shared]
-        status, _, err = verb(*given, "--to", tmp_path / f"out{n}")
+        status, out, err = verb(*given, "--to", tmp_path / f"out{n}", "--json")
         assert (status, err.count("\n")) == (0, 1)
+        assert isinstance(json.loads(out)["scales"]["lm_scale"], float)  # tuned
         assert "ben_1 has other scales than anna_1 (LM scale 5, not 2; word penalty -0.5, not -0.5)" in err
         assert verb(*given, "--lm-scale", "3", "--to", tmp_path / f"same{n}")[2] == ""
-    assert verb(slf, "--ngram", lm, "--to", tmp_path / "plain", *shared)[2] == ""
+    _, out, err = verb(slf, "--ngram", lm, "--to", tmp_path / "plain", *shared, "--json")
+    assert (json.loads(out)["scales"]["lm_scale"], err) == ([2.0, 5.0], "")
 
 
 def test_names_with_brackets_are_names(verb, slf, tmp_path):
@@ -192,7 +194,7 @@ def test_references_that_were_not_counted_are_told(verb, slf, said, tmp_path):
 def test_no_reference_for_any_utterance_is_a_mistake(verb, slf, said, tmp_path):
     said.write_text("nobody w1\n")
     status, out, err = verb(slf, "--to", tmp_path / "out", "--references", said)
-    assert (status, out) == (2, "")
+    assert (status, "WER" in out) == (1, False)
     assert "anna_1 is the first utterance, nobody the first reference; name them alike" in err
     assert (tmp_path / "out" / "hypotheses.txt").exists()
 
@@ -224,6 +226,15 @@ def test_development_data_are_tuned_on_and_not_counted(verb, slf, said, lm, list
     status, out, err = verb(lists, "--to", tmp_path / "out", "--ngram", lm, *tuning, "--json")
     assert (status, json.loads(out)["failed"]) == (1, 1)
     assert "bad.slf" in err
+
+
+def test_errors_of_what_was_tuned_on_are_told(verb, slf, said, lm, tmp_path):
+    one, other = slf / "anna_1.slf", slf / "ben_1.slf"
+    for given, tuned, told in (([slf], [slf], 1), ([slf], [one], 1), ([one], [slf], 1), ([one], [other], 0)):
+        tuning = ["--ngram", lm, "--tune-references", said, *(each for path in tuned for each in ("--tune-on", path))]
+        status, _, err = verb(*given, *tuning, "--references", said, "--to", tmp_path / "out")
+        assert (status, err.count("--tune-on names it, too")) == (0, told)
+        assert "names it" not in verb(*given, *tuning, "--to", tmp_path / "out")[2]  # nothing is counted
 
 
 def test_kaldi_lattices_go_out_as_they_came(verb, kaldi, lm, tmp_path):
@@ -519,6 +530,11 @@ def test_input_is_not_written_over(verb, slf, tmp_path):
     inside.write_text(LATTICE.format(1, 2, 3, 4, name="one"))
     for given in ([inside], [slf, "--tune-on", inside, "--tune-references", slf / "anna_1.slf"]):
         assert "one.slf lies there and would be written over" in verb(*given, "--to", tmp_path / "out")[2]
+    text = tmp_path / "out" / "hypotheses.txt"
+    text.write_text("anna_1 w1\n")
+    status, _, err = verb(slf, "--references", text, "--to", tmp_path / "out")
+    assert (status, text.read_text()) == (2, "anna_1 w1\n")
+    assert "hypotheses.txt lies there and would be written over" in err
     (tmp_path / "file").write_text("")
     assert "is a file; give a folder" in verb(slf, "--to", tmp_path / "file")[2]
 

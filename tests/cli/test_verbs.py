@@ -17,6 +17,7 @@ from trials import call, recipe
 
 import selfnorm
 from selfnorm import training
+from selfnorm.files import WriteError
 from selfnorm.recipe import to_toml
 
 SELFNORM = Path(sys.executable).parent / "selfnorm"
@@ -82,6 +83,22 @@ def test_evaluate_is_what_python_says(verb, run, data):
     assert "perplexity, normalized" in out
 
 
+def test_a_name_with_brackets_is_a_name(verb, run, data, tmp_path):
+    """Rich takes [bold] for markup."""
+    text = tmp_path / "wiki[bold].txt"
+    text.write_text((data.parent / "valid.txt").read_text())
+    for given in (["evaluate", run, text], ["prepare", text, "--to", tmp_path / "data"]):
+        assert "wiki[bold].txt" in re.sub(r"[\s│]", "", verb(*given)[1])  # it is long, and folded
+
+
+def test_standard_error_may_be_closed(verb, run, data):
+    status, out, err = verb(
+        "evaluate", run, data.parent / "valid.txt", "--json", before=lambda: setattr(sys, "stderr", None)
+    )
+    assert (status, err) == (0, "")
+    assert strict(out)["words"]
+
+
 def test_evaluate_plots(verb, run, data, tmp_path):
     found = strict(verb("evaluate", run, data.parent / "valid.txt", "--json", "--plot", tmp_path / "plots")[1])
     assert sorted(Path(path).name for path in found["plots"]) == [
@@ -145,6 +162,35 @@ def test_a_bad_text_is_a_sentence(verb, run, tmp_path, name, content, sentence):
     assert err.count("\n") == 1
 
 
+def test_what_comes_through_a_pipe_is_no_file(verb, run, data, tmp_path):
+    text, said, pipe = data.parent / "valid.txt", tmp_path / "said.txt", tmp_path / "pipe"
+    said.write_text("one w1\n")
+    os.mkfifo(pipe)
+    for given in (
+        ["evaluate", pipe, text],
+        ["evaluate", run, text, "--ngram", pipe, "--tune", data.parent / "train.txt"],
+        ["wer", pipe, said],
+        ["wer", said, pipe],
+        ["rescore", pipe, "--to", tmp_path / "out"],
+        ["rescore", tmp_path, "--words", pipe, "--to", tmp_path / "out"],
+        ["rescore", tmp_path, "--ngram", pipe, "--to", tmp_path / "out"],
+    ):
+        status, out, err = verb(*given)
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert f"{pipe}: is a pipe or device, not a file; give " in err
+
+
+@pytest.mark.parametrize("which", ["text", "vocab"])
+def test_an_ngram_model_is_not_written_over_what_it_is_made_of(verb, data, tmp_path, which):
+    paths = {"text": tmp_path / "text", "vocab": tmp_path / "vocab"}
+    paths["text"].write_text("w1 w2\n")
+    paths["vocab"].write_text("w1\n")
+    before = paths[which].read_text()
+    status, out, err = verb("ngram", paths["text"], "--vocab", paths["vocab"], "--to", paths[which])
+    assert (status, out, paths[which].read_text()) == (2, "", before)
+    assert f"{paths[which]}: is read, and would be written over; give another name for what is made" in err
+
+
 def test_a_text_that_is_no_file_says_what_it_is(verb, run, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path, what in ((tmp_path, "is a folder, not a file; give"), (tmp_path / "pipe", "is a pipe or device, not a")):
@@ -170,14 +216,19 @@ def test_a_path_that_the_system_refuses_is_a_sentence(verb, run, data, tmp_path)
 @pytest.mark.parametrize("name", ["evaluate", "score"])
 def test_a_run_that_is_none_is_a_sentence(verb, data, tmp_path, name):
     for folder, sentence in (
-        (tmp_path / "none", "there is no such directory"),
+        (tmp_path / "none", "there is no such run or file"),
         (tmp_path, "is not a run"),
         (data, "is not a run; give a directory that `selfnorm train` wrote"),
     ):
         status, out, err = verb(name, folder, data.parent / "valid.txt")
         assert (status, out, err.count("\n")) == (2, "", 1)
         assert sentence in err
-    assert "Traceback" in verb(name, tmp_path, data.parent / "valid.txt", "--debug")[2]
+    status, _, err = verb(name, tmp_path, data.parent / "valid.txt", "--debug")
+    assert "Traceback" in err
+    assert (status, err.splitlines()[-1]) == (
+        2,
+        f"selfnorm: {tmp_path}: is not a run, it has no manifest.json; give a directory that `selfnorm train` wrote",
+    )
 
 
 @pytest.mark.parametrize(
@@ -283,6 +334,10 @@ def test_stopped_by_itself_is_3(verb, toml, tmp_path):
     assert "not finite" in err or "is nan" in err or "is inf" in err
     assert "at learning rate 1e+38" in err
     assert "Traceback" not in err
+    status, _, err = verb("train", toml, tmp_path / "other", *wild, "--debug")
+    assert status == 3
+    assert "Traceback" in err
+    assert err.splitlines()[-1].startswith("selfnorm: ")
 
 
 @pytest.mark.parametrize(
@@ -292,6 +347,8 @@ def test_stopped_by_itself_is_3(verb, toml, tmp_path):
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 3),
         (MemoryError(), 3),
         (PermissionError(errno.EACCES, "Permission denied"), 2),
+        (WriteError(errno.ENOENT, os.strerror(errno.ENOENT), "nowhere/page.md"), 2),
+        (WriteError(errno.EDQUOT, os.strerror(errno.EDQUOT), "page.md"), 3),
         (ValueError("wrong"), 2),
     ],
 )
@@ -303,6 +360,8 @@ def test_exit_status_by_error(verb, toml, tmp_path, error, status):
     assert found == status
     assert err.startswith("selfnorm: ")
     assert err.count("\n") == 1
+    given = ["train", toml, tmp_path / "run", "--debug"]
+    assert verb(*given, before=lambda: setattr(training, "train", fail))[0] == status
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])

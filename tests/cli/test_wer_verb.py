@@ -277,6 +277,8 @@ def test_no_words_at_all(verb, files):
     assert json.loads(out)["wer"] is None
     assert json.loads(out)["interval"] is None
     assert verb(files / "silence", files / "noise", "--against", files / "silence")[0] == 0
+    found = json.loads(verb(files / "silence", files / "noise", "--against", files / "silence", "--json")[1])
+    assert [found[key] for key in ("wer", "interval", "difference", "difference_interval", "p")] == 5 * [None]
 
 
 def test_it_starts_at_once(files):

@@ -12,7 +12,7 @@ from selfnorm.cli.demo import demo
 from selfnorm.cli.evaluate import evaluate
 from selfnorm.cli.lattice import lattice
 from selfnorm.cli.ngram import ManyThresholds, ngram
-from selfnorm.cli.options import tell_once
+from selfnorm.cli.options import tell_once, trace
 from selfnorm.cli.prepare import prepare
 from selfnorm.cli.reproduce import reproduce
 from selfnorm.cli.rescore import rescore
@@ -23,6 +23,9 @@ from selfnorm.cli.wer import wer
 from selfnorm.distributed import LOST
 from selfnorm.distributed.heartbeat import rest
 from selfnorm.files import WriteError
+
+BROKEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM)
+WRONG_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EROFS)
 
 app = typer.Typer(
     name="selfnorm",
@@ -39,6 +42,8 @@ app.add_typer(bench, name="bench")
 
 def main() -> None:
     """One of several processes that fails goes at once: the threads of its exchange would abort a tidy end at times."""
+    if sys.stderr is None:  # closed by who started us: that nobody reads it is no reason to fail
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
         _call()
     except SystemExit as end:
@@ -60,13 +65,13 @@ def _call() -> None:
         tell_once(sentence(error))
         sys.exit(2)
     except (ValueError, OSError) as error:
-        if "--debug" in sys.argv:
-            raise
+        trace("--debug" in sys.argv)
         tell_once(f"selfnorm: {_sentence(error)}")
         sys.exit(_status(error))
     except (MemoryError, RuntimeError) as error:
-        if "--debug" in sys.argv or not _out_of_memory(error):
+        if not _out_of_memory(error):
             raise
+        trace("--debug" in sys.argv)
         line = str(error).strip().partition("\n")[0]
         named = error.__cause__ is not None  # where it was raised says what to lower
         tell_once(f"selfnorm: {line if named else f'out of memory ({line}); give it less at a time, or more memory'}")
@@ -88,8 +93,8 @@ def _sentence(error: Exception) -> str:
 
 def _status(error: Exception) -> int:
     """3 when the machine failed, not the input: a full or broken disk, a process that died; LOST when others did."""
-    broken = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM)
     if isinstance(error, ConnectionError):
         return LOST
-    ours = isinstance(error, ChildProcessError | WriteError) or getattr(error, "errno", None) in broken
-    return 3 if ours else 2
+    number = getattr(error, "errno", None)
+    failed = isinstance(error, ChildProcessError) or number in BROKEN
+    return 3 if failed or (isinstance(error, WriteError) and number not in WRONG_PATH) else 2

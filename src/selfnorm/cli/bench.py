@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from selfnorm.cli.bench_output import output
+from selfnorm.cli.bench_output import dated, output
 from selfnorm.cli.options import Debug, Json, print_json, watched
 from selfnorm.cli.usage import named
 
@@ -207,7 +207,7 @@ for verb in (output, training, sampler, rescoring, prepare, ngram):
 
 def _show(rows: Sequence[dict[str, Any]], json: bool, columns: dict[str, str]) -> None:
     if json:
-        print_json({"rows": rows})
+        print_json({"rows": dated(rows)})
         return
     from rich.console import Console
     from rich.table import Table
@@ -217,7 +217,7 @@ def _show(rows: Sequence[dict[str, Any]], json: bool, columns: dict[str, str]) -
         table.add_column(title, overflow="fold", justify="left" if isinstance(rows[0][key], str) else "right")
     for row in rows:
         table.add_row(*(_cell(row[key]) for key in columns))
-    Console().print(table)
+    Console(markup=False).print(table)
 
 
 def _cell(value: Any) -> str:

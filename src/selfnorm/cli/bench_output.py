@@ -1,6 +1,8 @@
 """`selfnorm bench output`: one step of the output layer, beside what else could be used."""
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -72,9 +74,14 @@ def output(
     if not rows:
         raise ValueError("nothing could be measured; the lines above say why")
     if json:
-        print_json({"rows": [{**row.columns(), "times_faster": times_faster(row, rows)} for row in rows]})
+        print_json({"rows": dated([{**row.columns(), "times_faster": times_faster(row, rows)} for row in rows])})
     else:
         _show(rows)
+
+
+def dated(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows as they are kept: what was measured today."""
+    return [{**row, "date": date.today().isoformat()} for row in rows]
 
 
 def _show(rows: "list[Row]") -> None:

@@ -171,7 +171,7 @@ def _bars(setting: "Setting") -> "Iterator[Watch]":
             yield Watcher(
                 begin=lambda step, last: bars.update(task, completed=step, total=last),
                 metrics=heard,
-                say=lambda sentence: bars.console.print(f"{name}: {sentence}", style="dim"),
+                say=lambda sentence: bars.console.print(f"{name}: {sentence}", style="dim", markup=False),
             )
 
         yield watch

@@ -108,9 +108,10 @@ def _plot(folder: Path, name: str, scorer: "Neural", store: "TokenStore", words:
 def _show(result: "Evaluation", mixed: Iterable[tuple[str, str]], title: str, written: list[Path]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     console = Console()
-    table = Table(title=title, title_justify="left", show_header=False)
+    table = Table(title=Text(title), title_justify="left", show_header=False)  # a path is no markup
     table.add_column()
     table.add_column(justify="right")
     for name, value in (*_rows(result), *mixed):

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -86,6 +87,12 @@ def read_text(path: Path, keep_empty: bool) -> list[list[str]]:
     if not sentences:
         raise ValueError(f"{path}: holds no sentence; give a text with one sentence per line")
     return sentences
+
+
+def trace(debug: bool) -> None:
+    """Where the error at hand came from; its sentence and its exit status follow."""
+    if debug:
+        tell(traceback.format_exc().rstrip())
 
 
 def tell_once(sentence: str, unless_watched: bool = False) -> None:

@@ -93,7 +93,7 @@ def _show(summary: "Summary") -> None:
     for text in summary.texts:
         counts = (f"{count:,}" for count in (text.words, text.sentences, text.types, text.oov))
         table.add_row(text.path, text.part, *counts, f"{100 * text.oov_rate:.2f}")
-    Console().print(table)
+    Console(markup=False).print(table)
     print("Most frequent:", ", ".join(f"{word} {count:,}" for word, count in summary.most_frequent))
     if summary.dropped:
         print(f"Not words, left out of the list: {' '.join(summary.dropped)}")

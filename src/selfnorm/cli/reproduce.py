@@ -64,7 +64,7 @@ def reproduce(
     chosen = named("scale", SCALES, scale)
     wanted = _only(planned(item, chosen), only or [], chosen)
     if page is not None:
-        _write_page(page, to, chosen)
+        _write_page(page, to, chosen, json)
         return
     if plan:
         _show_plan(_maker(to, chosen, data, making=False).plan(wanted), json)
@@ -203,7 +203,7 @@ def _bars() -> "Iterator[Watch]":
             begin=lambda step, total: bars.update(task, completed=step, total=total),
             metrics=lambda now: bars.update(task, completed=now.step, now=f"ppl {now.perplexity:.1f}"),
             evaluation=lambda step, found: bars.update(task, completed=step, now=f"ppl {found.perplexity:.1f}"),
-            say=lambda sentence: bars.console.print(f"{name}: {sentence}", highlight=False),
+            say=lambda sentence: bars.console.print(f"{name}: {sentence}", markup=False, highlight=False),
         )
         bars.remove_task(task)
 
@@ -256,7 +256,7 @@ def _show_plan(planned: "list[Planned]", json: bool) -> None:
     print(f"{rows} of {len(planned)} rows to make; {len(left)} trainings of about {sum(left.values()):,.0f} words")
 
 
-def _write_page(page: Path, to: Path, scale: "Scale") -> None:
+def _write_page(page: Path, to: Path, scale: "Scale", json: bool) -> None:
     from selfnorm.reproduce import rows
     from selfnorm.reproduce.pages import write
 
@@ -266,5 +266,5 @@ def _write_page(page: Path, to: Path, scale: "Scale") -> None:
     here = [row for row in found if row["scale"] == scale.name]
     if not here:
         raise ValueError(f"{to / rows.ROWS}: has no row of --scale {scale.name} to make a page from; check --to")
-    for path in write(page, here, scale):
-        print(path)
+    written = [str(path) for path in write(page, here, scale)]
+    print_json({"pages": written}) if json else print(*written, sep="\n")

@@ -16,6 +16,7 @@ from selfnorm.cli.rescore_inputs import (
     load_scorers,
     refusing_exact,
     speaker_of,
+    tell_tuned,
     unknown_words,
 )
 from selfnorm.cli.rescore_tables import counting, errors, fields, show
@@ -130,7 +131,8 @@ def rescore(
     check(shared, no_wait)
     if shared and carry_over:
         raise ValueError("--carry-over works on the speakers of all utterances together; leave out --shared")
-    check_places([*lattices, *(tune_on or ())], to)
+    read = (references, tune_references, words, speakers, scales, ngram, old_ngram)
+    check_places([*lattices, *(tune_on or ()), *(path for path in read if path is not None)], to)
     search = Search(None if order < 0 else order, hypotheses or None, beam)
     penalty, keep = unknown_words(unknown or "share=10000")
     share = (0.5 if ngram_weight is None else ngram_weight) if model is not None else 1.0
@@ -150,6 +152,8 @@ def rescore(
     for name, path in (("references", references), ("tune-references", tune_references), ("speakers", speakers)):
         check_file(name, path)
     said = transcripts.read(references) if references else None
+    if said:
+        tell_tuned(lattices, tune_on or [])
     developed = transcripts.read(tune_references) if tune_references else None
     scorers = load_scorers(model, ngram, old_ngram, normalize, device) if setting.weight else {}
     rescorer = Rescorer(scorers, setting, algorithm, search, keep, budget, together)
@@ -222,7 +226,7 @@ def rescore(
         print_json(fields(outcome, failed, tally.arcs, rows, total, said))
     else:
         show(outcome, to, failed, tally.arcs, rows, total)
-    if failed:
+    if failed or (said and total is None):
         raise typer.Exit(1)
 
 

@@ -48,8 +48,6 @@ def load_scorers(
             found[NEURAL].normalized()
     for name, path in ((NGRAM, ngram), (OLD, old)):
         if path is not None:
-            if not path.is_file():
-                raise ValueError(f"{path}: there is no such file; give an n-gram model in ARPA format")
             found[name] = NGram.load(path)
     if old is not None and len(found) == 1:
         raise ValueError("--old-ngram alone replaces nothing; give --model or --ngram too")
@@ -86,7 +84,17 @@ def check_file(option: str, path: Path | None) -> None:
         raise ValueError(f"--{option} {path}: is a folder; give a file")
 
 
-def check_places(lattices: list[Path], to: Path) -> None:
+def tell_tuned(lattices: list[Path], tuned_on: list[Path]) -> None:
+    """Errors where scales were chosen for the fewest errors say little of others."""
+    tuned = {path.resolve() for path in tuned_on}
+    for path in lattices:
+        if tuned & {path.resolve(), path.resolve().parent} or any(each.parent == path.resolve() for each in tuned):
+            tell(
+                f"{path}: --tune-on names it, too, so its errors are too few; --cross-validate 10 tunes apart from them"
+            )
+
+
+def check_places(given: list[Path], to: Path) -> None:
     """Nothing that was given may be written over."""
     from selfnorm.rescoring.earlier import SCALES
     from selfnorm.rescoring.results import KALDI, LATTICES, LISTS, TEXT, TIMES, TRN
@@ -94,8 +102,8 @@ def check_places(lattices: list[Path], to: Path) -> None:
     written = (LISTS, KALDI, LATTICES, SCALES, TEXT, TRN, TIMES)
     if to.exists() and not to.is_dir():
         raise ValueError(f"--to {to}: is a file; give a folder")
-    inside = (each for path in lattices if path.is_dir() for each in path.iterdir() if each.is_symlink())
-    for path in (*lattices, *inside):
+    inside = (each for path in given if path.is_dir() for each in path.iterdir() if each.is_symlink())
+    for path in (*given, *inside):
         place = path.resolve().parent
         within = (place == to.resolve() and path.resolve().name in written) or place == (to / LATTICES).resolve()
         if path.resolve() == to.resolve() or within:

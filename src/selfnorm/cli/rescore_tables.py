@@ -1,7 +1,7 @@
 """What `selfnorm rescore` shows: the scales, the errors before and after, and a counter on the way."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
 Words = dict[str, tuple[str, ...]]
 
 
-def errors(outcome: "Outcome", said: Words) -> "tuple[dict[str, Row], Row]":
-    """Of the utterances that have a reference; the first pass is what they are compared with."""
+def errors(outcome: "Outcome", said: Words) -> "tuple[dict[str, Row], Row | None]":
+    """Of the utterances that have a reference, if there are any; the first pass is what they are compared with."""
     from selfnorm.cli.wer import score
     from selfnorm.lattices.transcripts import set_of
 
     results = {result.utterance: result for result in outcome.results if result.utterance in said}
     if not results:
-        raise ValueError(
+        tell(
             f"no utterance has a reference: {outcome.results[0].utterance} is the first utterance, {next(iter(said))} "
             "the first reference; name them alike (the hypotheses were written)"
         )
+        return {}, None
     if missing := len(outcome.results) - len(results):
         tell(f"{missing:,} utterances have no reference; their errors were not counted")
     if lost := uncounted(outcome, said):
@@ -50,9 +51,14 @@ def fields(
     outcome: "Outcome", failed: int, arcs: int, rows: "dict[str, Row]", total: "Row | None", said: Words | None
 ) -> dict[str, Any]:
     found: dict[str, Any] = {"utterances": len(outcome.results), "failed": failed, "arcs": arcs}
-    found |= {"seconds": outcome.seconds, "scales": asdict(outcome.setting), "unknown": outcome.unknown}
-    if outcome.folds:
-        found["folds"] = [asdict(setting) for setting in outcome.folds]
+    headers = _of_headers(outcome)
+    scales, *folds = (
+        {name: headers[name] if value is None else value for name, value in asdict(setting).items()}
+        for setting in (outcome.setting, *(outcome.folds or ()))
+    )
+    found |= {"seconds": outcome.seconds, "scales": scales, "unknown": outcome.unknown}
+    if folds:
+        found["folds"] = folds
     if total is not None:
         found["wer"] = total.fields() | {"sets": {name: row.fields() for name, row in rows.items()}}
         found["wer"]["not_counted"] = len(uncounted(outcome, said or {}))
@@ -83,8 +89,7 @@ def show(outcome: "Outcome", to: Path, failed: int, arcs: int, rows: "dict[str, 
 
 def scale_lines(outcome: "Outcome") -> Iterator[str]:
     """The settings; what one leaves to the headers is shown as these say it."""
-    scales, penalties = zip(*(result.scales for result in outcome.results))
-    of_headers = {"lm_scale": _span(scales), "word_penalty": _span(penalties)}
+    of_headers = {name: _span(value) for name, value in _of_headers(outcome).items()}
     settings = outcome.folds or [outcome.setting]
     for number, setting in enumerate(settings, start=1):
         fold = f"fold {number}: " if len(settings) > 1 else ""
@@ -95,9 +100,17 @@ def scale_lines(outcome: "Outcome") -> Iterator[str]:
         yield fold + ", ".join(shown)
 
 
-def _span(values: Sequence[float]) -> str:
-    least, most = min(values), max(values)
-    return f"{least:.3f}" if least == most else f"{least:.3f} to {most:.3f}"
+def _of_headers(outcome: "Outcome") -> "dict[str, float | list[float]]":
+    """The scales that results were decided with, the least and the most of them where they differ."""
+    found: dict[str, float | list[float]] = {}
+    for name, values in zip(("lm_scale", "word_penalty"), zip(*(result.scales for result in outcome.results))):
+        least, most = min(values), max(values)
+        found[name] = least if least == most else [least, most]
+    return found
+
+
+def _span(value: "float | list[float]") -> str:
+    return " to ".join(f"{each:.3f}" for each in (value if isinstance(value, list) else [value]))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfnorm.cli.options import Debug, Json, print_json, tell, tell_once
+from selfnorm.cli.options import Debug, Json, print_json, tell, tell_once, trace
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,13 +95,11 @@ def train(
         world.leave()
         raise typer.Exit(128 + interrupted.number) from None
     except training.Stopped as stopped:
-        if debug:
-            raise
+        trace(debug)
         tell_once(f"selfnorm: {stopped}")
         raise typer.Exit(3) from None
     except (OutOfMemoryError, MemoryError) as error:
-        if debug:
-            raise
+        trace(debug)
         from selfnorm.samplers.shared import DEFAULT
 
         k, batch = chosen.sampler.options.get("k", DEFAULT), dict(chosen.batches.options) or "8192 positions"
@@ -110,8 +108,9 @@ def train(
         tell_once(f"selfnorm: {what}")
         raise typer.Exit(3) from None
     except RuntimeError as error:
-        if debug or world.alone or not of_others(error):
+        if world.alone or not of_others(error):
             raise
+        trace(debug)
         what = "has lost another one" if lost(error) else "could not exchange with the others"
         tell_once(
             f"selfnorm: process {world.rank} of {world.size} {what} ({short(error)}); "
@@ -168,7 +167,7 @@ def watching(name: str = "training") -> Iterator["Watcher"]:
     )
     from rich.text import Text
 
-    console, numbers = Console(stderr=True), Text(style="cyan", no_wrap=True, overflow="ellipsis")
+    console, numbers = Console(stderr=True, markup=False), Text(style="cyan", no_wrap=True, overflow="ellipsis")
     columns = (
         named_in(console),
         BarColumn(bar_width=None, complete_style="green"),

@@ -38,10 +38,10 @@ class Row:
             found["oracle"] = _counts(self.oracle)
         if self.other:
             found["against"] = _counts(self.other)
-        if other := self.comparison:
-            found["difference"] = other.difference
-            found["difference_interval"] = [other.interval.low, other.interval.high]
-            found["p"] = other.p
+            other = self.comparison  # None: no words
+            found["difference"] = other and other.difference
+            found["difference_interval"] = other and [other.interval.low, other.interval.high]
+            found["p"] = other and other.p
         return found
 
 
