@@ -10,7 +10,6 @@ import typer
 from selfnorm.cli.options import Debug, Json, print_json, tell
 from selfnorm.cli.rescore_inputs import (
     Headers,
-    check_file,
     check_places,
     check_scales,
     load_scorers,
@@ -131,8 +130,8 @@ def rescore(
     check(shared, no_wait)
     if shared and carry_over:
         raise ValueError("--carry-over works on the speakers of all utterances together; leave out --shared")
-    read = (references, tune_references, words, speakers, scales, ngram, old_ngram)
-    check_places([*lattices, *(tune_on or ()), *(path for path in read if path is not None)], to)
+    read = (references, tune_references, words, speakers, ngram, old_ngram)
+    check_places([*lattices, *(tune_on or ()), *filter(None, read)], to)
     search = Search(None if order < 0 else order, hypotheses or None, beam)
     penalty, keep = unknown_words(unknown or "share=10000")
     share = (0.5 if ngram_weight is None else ngram_weight) if model is not None else 1.0
@@ -149,8 +148,6 @@ def rescore(
                 "--least-risk": least_risk,
             }
         )
-    for name, path in (("references", references), ("tune-references", tune_references), ("speakers", speakers)):
-        check_file(name, path)
     said = transcripts.read(references) if references else None
     if said:
         tell_tuned(lattices, tune_on or [])

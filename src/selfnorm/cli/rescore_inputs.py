@@ -79,11 +79,6 @@ def check_scales(
             raise ValueError(f"--scales and {option} say the same thing; give one of them")
 
 
-def check_file(option: str, path: Path | None) -> None:
-    if path is not None and path.is_dir():
-        raise ValueError(f"--{option} {path}: is a folder; give a file")
-
-
 def tell_tuned(lattices: list[Path], tuned_on: list[Path]) -> None:
     """Errors where scales were chosen for the fewest errors say little of others."""
     tuned = {path.resolve() for path in tuned_on}
