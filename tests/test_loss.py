@@ -215,6 +215,19 @@ def test_compiled_is_eager(name, backend):
     assert torch.isfinite(compiled(hidden, weight, target, bias))  # with its own draws
 
 
+def test_compiled_rows_are_those_of_eager():
+    """Samples of each position's own, few words: every logit would cost less."""
+    hidden, weight, target, bias = case()
+    samples = torch.randint(0, C // 2, (N, 3), generator=seeded())
+    given, found = {"samples": samples, "log_expected": torch.zeros(N, 3)}, []
+    for loss in (SampledLoss(C, k=K, sparse=True), torch.compile(SampledLoss(C, k=K, sparse=True), backend="eager")):
+        loss(hidden, weight, target % 7, bias, **given).backward()
+        found.append(weight.grad.coalesce())
+        hidden.grad = weight.grad = bias.grad = None
+    for part in ("indices", "values"):
+        torch.testing.assert_close(*(getattr(each, part)() for each in found))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -242,6 +255,27 @@ def test_compiled_is_eager(name, backend):
             "the noise is over 50 words, the weight has 49",
         ),
         (lambda h, w, t, b: SampledLoss(C, k=K)(h, w, t, b, samples=t), "samples need log_expected"),
+        (lambda h, w, t, b: SampledLoss(C, k=K, reduction=None)(h, w, t, b), "reduction None is no name; choose one"),
+        (
+            lambda h, w, t, b: SampledLoss(C, k=K)(h, w, t, b, samples=t[0], log_expected=t[0] * 1.0),
+            r"samples \(\) must be \[K\]",
+        ),
+        (
+            lambda h, w, t, b: SampledLoss(C, k=K)(h, w, t, b, samples=t > 3, log_expected=t * 1.0),
+            "samples must be ids, whole numbers, not torch.bool",
+        ),
+        (
+            lambda h, w, t, b: SampledLoss(C, "nce", k=K)(
+                h, w, t, b, samples=t, log_expected=t * 1.0, log_expected_target=(t * 0.0).log()
+            ),
+            "log_expected_target holds nan or -inf",
+        ),
+        (
+            lambda h, w, t, b: SampledLoss(C, "nce", k=K)(
+                h, w, t, b, samples=t, log_expected=t * 1.0, log_expected_target=torch.tensor(0.5)
+            ),
+            "must have the shape of target",
+        ),
         (
             lambda h, w, t, b: SampledLoss(C, "nce", k=K)(h, w, t, b, samples=t, log_expected=t.float()),
             "needs log_expected_target",
@@ -341,6 +375,26 @@ def test_one_position_without_a_dimension_has_samples_of_its_own(ignored):
     torch.testing.assert_close(
         alone, functional.sampled_loss(hidden[:1], weight, target[None], bias, samples=samples[None], **given)
     )
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_ignored_positions_touch_no_row(own):
+    """SparseAdam would move those that they touch."""
+    hidden, weight, target, bias = case()
+    target[:] = torch.randint(10, 20, (N,), generator=seeded())
+    target[::3] = -100
+    given = {"samples": torch.randint(20, 40, (N, 4) if own else (4,), generator=seeded())}
+    given |= {"log_expected": torch.zeros(given["samples"].shape), "log_expected_target": torch.zeros(N)}
+    loss = SampledLoss(C, "mode2" if own else "nce", k=K, sparse=True)
+    loss(hidden, weight, target, bias, **given).backward()
+    for table in (weight, bias):
+        used = set(target[target >= 0].tolist()) | set(given["samples"].flatten().tolist())
+        assert set(table.grad.coalesce().indices()[0].tolist()) <= used
+
+
+def test_a_list_is_no_tensor():
+    with pytest.raises(TypeError, match="samples must be a tensor, not list"):
+        SampledLoss(C, k=K)(*case(), samples=[1, 2], log_expected=torch.zeros(2))
 
 
 def test_ignored_positions_with_weights():

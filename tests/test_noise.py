@@ -1,4 +1,5 @@
 import math
+import pickle
 
 import pytest
 import torch
@@ -65,6 +66,20 @@ def test_unigram_is_smoothed_count_to_the_power():
 def test_a_word_that_would_never_be_drawn_is_refused():
     with pytest.raises(ValueError, match=r"word 1 would never be drawn .* smoothing above 0"):
         Unigram(COUNTS, smoothing=0)
+
+
+def test_a_word_whose_share_is_lost_in_rounding_is_refused():
+    with pytest.raises(ValueError, match=r"word \d would never be drawn: .* is lost in rounding; lower the power 2"):
+        Unigram(torch.tensor([1e9, 5e8, *[1.0] * 8]), power=2.0)
+    assert Unigram(torch.tensor([1e9, 5e8, *[1.0] * 8])).size == 10
+
+
+def test_unigram_takes_its_tables_of_the_host_along():
+    noise = Unigram(COUNTS)
+    noise.prob(torch.arange(3, device="meta"))
+    again = pickle.loads(pickle.dumps(noise))
+    assert list(again._tables) == [torch.device("cpu")]
+    assert torch.equal(again.prob(torch.arange(3)), noise.prob(torch.arange(3)))
 
 
 @pytest.mark.parametrize("counts", [torch.tensor([1.0, math.nan]), torch.tensor([1, -2]), torch.ones(2, 2)])

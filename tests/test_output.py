@@ -85,6 +85,12 @@ def test_wrong_use_is_a_sentence(call, message):
         call()
 
 
+def test_one_vector_and_one_word():
+    output, hidden = filled(), torch.ones(H)
+    for score in (output.score, output.log_prob):
+        torch.testing.assert_close(score(hidden, torch.tensor(3)), score(hidden[None], torch.tensor([3]))[0])
+
+
 def test_no_positions():
     output = filled()
     assert output.log_z(torch.zeros(0, H)).shape == (0,)

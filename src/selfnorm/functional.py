@@ -51,21 +51,22 @@ def sampled_loss(
     named("reduction", REDUCTIONS, reduction)
     _check_shapes(hidden, weight, target, bias, example_weight)
     _check_rows(sparse, weight, bias)
+    _check_tensors(samples=samples, log_expected=log_expected, log_expected_target=log_expected_target)
     if samples is None and (log_expected is not None or log_expected_target is not None):
         raise ValueError("expected counts were given without samples; give both, or let the sampler draw")
 
     flat, targets = hidden.reshape(-1, hidden.shape[-1]), target.reshape(-1).long()  # [N, H], [N]
     kept = torch.ones_like(targets, dtype=torch.bool) if ignore_index is None else targets != ignore_index
     if ignore_index is not None:
-        targets = targets.masked_fill(~kept, 0)
+        targets = _of_kept(targets, kept, 0)  # no row is touched that no other position touches
         flat = flat.masked_fill(~kept[:, None], 0)  # nothing of an ignored position comes through, not even a nan
-        if log_expected_target is not None:
+        if log_expected_target is not None and log_expected_target.shape == target.shape:
             log_expected_target = log_expected_target.masked_fill(~kept.view(target.shape), 0)
-        if samples is not None and samples.shape[:-1] == target.shape:
-            ignored = ~kept.view(*target.shape, 1)
-            samples = samples.masked_fill(ignored, min(1, len(weight) - 1))  # not the target, which is 0 now
+        if samples is not None and samples.ndim and samples.shape[:-1] == target.shape:
+            given = samples.reshape(-1, samples.shape[-1])
+            samples = _of_kept(given, kept[:, None], min(1, len(weight) - 1)).view(samples.shape)  # not the target
             if log_expected is not None and log_expected.shape == samples.shape:
-                log_expected = log_expected.masked_fill(ignored, 0)
+                log_expected = log_expected.masked_fill(~kept.view(*target.shape, 1), 0)
     elif (sparse or not torch.compiler.is_compiling()) and waiting(weight) is not None:
         flat = flat.clone()  # rows' gradients hold it until the step; the caller may write to his own before
     _check_range(targets, len(weight))
@@ -99,6 +100,14 @@ def sampled_loss(
         return loss.sum()
     total = share.sum()
     return loss.sum() / torch.where(total == 0, 1, total)
+
+
+def _of_kept(ids: Tensor, kept: Tensor, other: int) -> Tensor:
+    """At positions that do not count the ids of the first one that does; `other` where there is none."""
+    if not len(ids):
+        return ids
+    first = ids.index_select(0, kept.view(-1).long().argmax(0, keepdim=True))
+    return torch.where(kept, ids, torch.where(kept.any(), first, other))
 
 
 def check_pair(criterion: Criterion, sampler: Sampler) -> None:
@@ -147,8 +156,14 @@ def _check_shapes(
         )
 
 
+def _check_tensors(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None and not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a tensor, not {type(value).__name__}")
+
+
 def _check_range(ids: Tensor, size: int, what: str = "target") -> None:
-    if ids.is_floating_point():
+    if ids.is_floating_point() or ids.dtype == torch.bool:
         raise ValueError(f"{what}s must be ids, whole numbers, not {ids.dtype}")
     wrong = (ids < 0) | (ids >= size)
     if _is_any(wrong):
@@ -179,6 +194,8 @@ def _given(
     log_expected_target: Tensor | None,
     shape: torch.Size,
 ) -> Sample:
+    if not samples.ndim:
+        raise ValueError(f"samples () must be [K], or {(*shape, 'K')} for each position's own")
     if log_expected is None or log_expected.shape != samples.shape:
         raise ValueError("samples need log_expected, the logarithm of each one's expected count, in the same shape")
     if _is_any(log_expected.isnan() | log_expected.isneginf()):
@@ -198,6 +215,8 @@ def _given(
         raise ValueError(
             f"log_expected_target {tuple(log_expected_target.shape)} must have the shape of target {tuple(shape)}"
         )
+    if criterion.uses_expected_target and _is_any(log_expected_target.isnan() | log_expected_target.isneginf()):
+        raise ValueError("log_expected_target holds nan or -inf; this criterion needs an expected count above 0")
     k, positions = samples.shape[-1], shape.numel()
     return Sample(
         samples.reshape(-1, k),

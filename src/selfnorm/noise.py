@@ -13,7 +13,7 @@ Every noise has the same six members, all in float64 (in float32 the tail of a 2
 import math
 from collections.abc import Callable
 from operator import index
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -111,8 +111,18 @@ class Unigram:
         prob = falling / falling.sum()
         cumulated = prob.cumsum(0)
         cumulated = cumulated / cumulated[-1]
+        if (lost := cumulated.diff(prepend=cumulated.new_zeros(1)) <= 0).any():
+            word = int(order[int(lost.nonzero()[0])])
+            raise ValueError(
+                f"word {word} would never be drawn: beside the most frequent one its count {counts[word]:g} is lost in "
+                f"rounding; lower the power {power:g}, or give more smoothing"
+            )
         tables = prob[rank], rank, order, cumulated
         self._tables: dict[torch.device, tuple[Tensor, ...]] = {torch.device("cpu"): tables}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Another machine may have other devices."""
+        return {**vars(self), "_tables": {torch.device("cpu"): self._tables[torch.device("cpu")]}}
 
     def _on(self, device: torch.device) -> tuple[Tensor, ...]:
         if device not in self._tables:

@@ -21,6 +21,8 @@ def pick(kind: str, table: Mapping[str, Callable[..., T]], /, name: str, **optio
 
 def named(kind: str, table: Mapping[str, T], name: str) -> T:
     """`table[name]`, as it stands there."""
+    if not isinstance(name, str):
+        raise ValueError(f"{kind} {name!r} is no name; choose one of: {', '.join(table)}")
     if name not in table:
         raise ValueError(f"there is no {kind} {name!r}; {_nearest(name, table)}choose one of: {', '.join(table)}")
     return table[name]

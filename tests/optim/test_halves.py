@@ -125,6 +125,7 @@ def test_state_goes_on_from_torchs_and_back(model):
     mine.restore(
         {f"{place}.{key}": found[f"{other_place}.{key}"] for place, other_place in here.items() for key in keys}
     )
+    mine.restore(mine.tensors())  # the tensors themselves: nothing changes
     for place, other_place in here.items():
         for key in keys:
             assert torch.equal(mine.tensors()[f"{place}.{key}"], found[f"{other_place}.{key}"])

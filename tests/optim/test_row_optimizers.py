@@ -192,6 +192,70 @@ def test_a_saved_state_goes_on_bit_by_bit(name):
     assert all(torch.equal(one, two) for one, two in zip(whole, cut))
 
 
+@pytest.mark.parametrize("name", PAIRS)
+def test_its_own_state_changes_nothing(name):
+    """What it returns are the tensors themselves, as with torch's optimizers."""
+    weight, bias = tables()
+    optimizer = PAIRS[name][0]([weight, bias])
+    for each in passes():
+        backward(weight, bias, *each)
+        optimizer.step()
+    before = copy.deepcopy(optimizer.state_dict())
+    whole = Optimizer(optimizer)
+    for load, own in (
+        (optimizer.load_state_dict, optimizer.state_dict),
+        (whole.load_state_dict, whole.state_dict),
+        (whole.restore, whole.tensors),
+    ):
+        load(own())
+        torch.testing.assert_close(optimizer.state_dict(), before, rtol=0, atol=0)
+    assert float(before["state"][0]["step"]) == 7
+
+
+def test_the_state_of_several_comes_back():
+    (weight, bias), body = tables(), nn.Linear(H, H)
+    first = Optimizer(torch.optim.Adam(body.parameters(), lr=0.1), RowAdam([weight, bias], lr=0.1))
+    for each in passes():
+        loss = backward(weight, bias, *each)
+        body(torch.ones(H)).sum().backward()
+        first.step(loss)
+    saved = io.BytesIO()
+    torch.save(first.state_dict(), saved)
+    saved.seek(0)
+    second = Optimizer(torch.optim.Adam(body.parameters(), lr=0.2), RowAdam(tables(), lr=0.2))
+    second.load_state_dict(torch.load(saved, weights_only=True))
+    torch.testing.assert_close(second.state_dict(), first.state_dict(), rtol=0, atol=0)
+    with pytest.raises(ValueError, match="the state to load has 2 parts, not 1"):
+        Optimizer(RowAdam(tables())).load_state_dict(first.state_dict())
+
+
+def test_a_buffer_of_ids_may_be_filled_again_before_the_step():
+    (weight, bias), (wanted, offset) = tables(), tables()
+    optimizer, torchs = RowSGD([weight, bias], lr=0.1), torch.optim.SGD([wanted, offset], lr=0.1)
+    buffer = torch.empty(4, 6, dtype=torch.long)
+    for ids, *values in passes(2):
+        backward(weight, bias, buffer.copy_(ids), *values)
+        (wanted[ids] * values[0]).sum().backward()
+        (offset[ids] * values[1]).sum().backward()
+    buffer.zero_()
+    optimizer.step()
+    torchs.step()
+    torch.testing.assert_close(weight, wanted)
+    torch.testing.assert_close(bias, offset)
+
+
+def test_of_two_optimizers_of_a_table_each_sees_what_is_there_now():
+    weight, _ = tables()
+    first, second = RowSGD([weight], lr=1.0), RowSGD([weight], lr=1.0)
+    take(weight, torch.tensor([1]), True).sum().backward()
+    first.square()
+    second.zero_grad()
+    take(weight, torch.tensor([7]), True).sum().backward()
+    before = weight.detach().clone()
+    first.step()
+    assert (weight != before).any(1).nonzero().tolist() == [[7]]
+
+
 def test_moments_of_a_table_in_half_precision_are_loaded_in_float32():
     table = nn.Parameter(torch.randn(C, H).bfloat16())
     optimizer = RowAdam([table])
@@ -413,11 +477,33 @@ def test_zero_grad_drops_the_pieces():
         (lambda table: RowAdam([table], lr=float("nan")), r"lr = nan: a learning rate is at least 0"),
         (lambda table: RowAdam([table], beta1=1.0), r"beta1 = 1.0 and beta2 = 0.999: both are at least 0 and below 1"),
         (lambda table: RowAdam([table], beta2=-0.1), r"beta2 = -0.1: both are at least 0 and below 1"),
+        (lambda table: RowAdam([table], 1e-3, (0.9, 0.99)), r"beta1 = \(0.9, 0.99\): it is a number; give beta1 and"),
+        (lambda table: Optimizer(), "an Optimizer is made of others"),
     ],
 )
 def test_wrong_numbers_are_one_sentence(call, message):
     with pytest.raises(ValueError, match=message):
         call(tables()[0])
+
+
+def test_a_group_may_have_the_constructors_names_and_no_others():
+    weight, bias = tables()
+    optimizer = RowAdam([{"params": [weight], "beta1": 0.5}], beta2=0.9)
+    assert optimizer.param_groups[0]["betas"] == (0.5, 0.9)
+    for options, message in (
+        ({"weight_decay": 0.1}, "weight_decay = 0.1: RowAdam has none; leave it out"),
+        ({"beta2": 2.0}, "beta1 = 0.9 and beta2 = 2.0"),
+        ({"lr": -1.0}, "lr = -1.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            optimizer.add_param_group({"params": [bias], **options})
+    for each in passes(1):
+        backward(weight, bias, *each)
+    optimizer.step()  # what was refused left nothing behind
+    assert bias.grad is not None
+    decaying = torch.optim.AdamW([weight]).state_dict()
+    with pytest.raises(ValueError, match=r"weight_decay = 0\.01: RowAdam has none"):
+        optimizer.load_state_dict(decaying)
 
 
 def test_a_dense_gradient_is_not_passed_over():

@@ -156,9 +156,11 @@ def _both(
     is_fused = _is_fused(hidden, output, sample, most)
     if sample is not None and sample.bounds is None:
         both = torch.cat([targets[:, None], sample.ids], 1)  # together, so that a table has one gradient of both
-        if is_fused or plain.FEW * sample.ids.shape[1] < len(output.weight):
+        few = plain.FEW * sample.ids.shape[1] < len(output.weight)
+        used = getattr(output, "sparse", False) and not hasattr(output.weight, "shards") and torch.is_grad_enabled()
+        if is_fused or few or (used and torch.compiler.is_compiling()):
             output = plain.Known(output, _own_logits(hidden, output, both, is_fused, most))
-        elif _is_for_used_rows(output):
+        elif used and (hidden.device.type == "cpu" or waiting(output.weight) is None):  # else to count them would wait
             output = plain.Known(output, plain.used_logits(hidden, output, both, most))
     elif is_fused:
         from selfnorm.ops import fused
@@ -178,13 +180,6 @@ def _own_logits(hidden: Tensor, output: Table, ids: Tensor, is_fused: bool, most
     if hidden.device.type == "cpu" and not torch.compiler.is_compiling() and not hasattr(output.weight, "shards"):
         return own.own_logits(hidden, output, ids, fused=False)
     return plain.own_logits(hidden, output, ids, most)
-
-
-def _is_for_used_rows(output: Table) -> bool:
-    """Whether a gradient has no others; on a GPU a row optimizer takes all: to know how many are used would wait."""
-    if not getattr(output, "sparse", False) or torch.compiler.is_compiling() or hasattr(output.weight, "shards"):
-        return False
-    return torch.is_grad_enabled() and (output.weight.device.type == "cpu" or waiting(output.weight) is None)
 
 
 def _is_dense(output: Table) -> bool:

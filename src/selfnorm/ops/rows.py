@@ -170,13 +170,14 @@ class _Rows(torch.autograd.Function):
     def forward(ctx: Any, table: Tensor, ids: Tensor) -> Tensor:
         ctx.save_for_backward(ids)
         ctx.table, ctx.to = table.detach(), waiting(table)
-        return table.index_select(0, ids.reshape(-1)).view(*ids.shape, *table.shape[1:])
+        return table.index_select(0, ids.reshape(-1)).view(ids.shape + table.shape[1:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None]:
         (ids,) = ctx.saved_tensors
         values = grads[0].reshape(-1, *ctx.table.shape[1:])
-        return returned(Piece(ids.reshape(-1), values), ctx.table, True, ctx.to), None
+        own = ids.reshape(-1).clone()  # the caller may fill his buffer again before the step
+        return returned(Piece(own, values), ctx.table, True, ctx.to), None
 
 
 def take(table: Tensor, ids: Tensor, sparse: bool = False) -> Tensor:
@@ -188,7 +189,7 @@ def take(table: Tensor, ids: Tensor, sparse: bool = False) -> Tensor:
         return shards.take(table, ids)
     if sparse:
         return _Rows.apply(table, ids)
-    return table.index_select(0, ids.reshape(-1)).view(*ids.shape, *table.shape[1:])
+    return table.index_select(0, ids.reshape(-1)).view(ids.shape + table.shape[1:])
 
 
 def merged(pieces: list[Piece]) -> tuple[Tensor, Tensor]:

@@ -108,6 +108,8 @@ class Optimizer:
 
     def __init__(self, *parts: Any, total: Callable[[Tensor], Tensor] = lambda mine: mine) -> None:
         self.parts, self.total = parts, total  # of what each process has a part of: its sum over all
+        if not parts:
+            raise ValueError("an Optimizer is made of others; give it those of the dense parameters and of the tables")
         self.parameters = [each for part in parts for group in part.param_groups for each in group["params"]]
         self.device = self.parameters[0].device
         self.lrs = [[float(group["lr"]) for group in part.param_groups] for part in parts]  # schedules give shares
@@ -177,6 +179,16 @@ class Optimizer:
         if apart:
             whole.append(self.total(torch.stack(apart).sum()))
         return torch.stack(whole).sum().sqrt()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of its parts."""
+        return {"parts": [part.state_dict() for part in self.parts]}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        if len(state_dict["parts"]) != len(self.parts):
+            raise ValueError(f"the state to load has {len(state_dict['parts'])} parts, not {len(self.parts)}")
+        for part, state in zip(self.parts, state_dict["parts"]):
+            part.load_state_dict(state)
 
     def tensors(self) -> dict[str, Tensor]:
         """The state of every parameter, by the number of its part, its own number and its key."""

@@ -8,9 +8,13 @@ from torch import Tensor
 
 from selfnorm.ops import ADAGRAD, ADAM, Rule
 
+NOT_OURS = ("weight_decay", "momentum", "amsgrad", "maximize", "nesterov")  # of torch's optimizers
+
 
 def check(lr: float, eps: float = 0.0, beta1: float = 0.0, beta2: float = 0.0) -> None:
     """What every optimizer asks of its numbers; PyTorch would say it without their names."""
+    if isinstance(beta1, tuple | list):
+        raise ValueError(f"beta1 = {beta1}: it is a number; give beta1 and beta2 apart")
     if not lr >= 0:
         raise ValueError(f"lr = {lr}: a learning rate is at least 0")
     if not eps >= 0:
@@ -31,9 +35,25 @@ class OwnOptimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
-        group = self.param_groups[-1]
+        try:
+            self._check_group(self.param_groups[-1])
+        except ValueError:
+            del self.param_groups[-1]
+            raise
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        """Nothing that is given is ignored; betas may have the names of the constructor."""
+        if "betas" in group:
+            beta1, beta2 = group["betas"]
+            group["betas"] = group.pop("beta1", beta1), group.pop("beta2", beta2)
+        self._check_options(group)
         rule = self.rule_of(group)
         check(group["lr"], rule.eps, rule.beta1, rule.beta2)
+
+    def _check_options(self, group: dict[str, Any]) -> None:
+        for name in NOT_OURS:
+            if group.get(name):
+                raise ValueError(f"{name} = {group[name]}: {type(self).__name__} has none; leave it out")
 
     def rule_of(self, group: dict[str, Any]) -> Rule:
         """How the parameters of a group move."""
@@ -92,8 +112,14 @@ class OwnOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Into the tensors that are there: float32, on the parameter's device, and maybe known to a CUDA graph."""
         kept = [self.state[each] for each in self.given]
+        for group in state_dict["param_groups"]:
+            self._check_options(group)
         numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
-        given = [state_dict["state"].get(number, {}) for number in numbers]
+        ours = {_place(value) for mine in kept for value in mine.values()}  # a state_dict holds the tensors themselves
+        given = [
+            {name: value.clone() if _place(value) in ours else value for name, value in state.items()}
+            for state in (state_dict["state"].get(number, {}) for number in numbers)
+        ]
         for parameter, mine, new in zip(self.given, kept, given):
             self._check_fit(parameter, mine, new)
         super().load_state_dict(state_dict)
@@ -127,6 +153,11 @@ class OwnOptimizer(torch.optim.Optimizer):
         """The state of one parameter."""
         for name, value in given.items():
             mine[name].copy_(torch.as_tensor(value))
+
+
+def _place(value: Any) -> int | None:
+    """Where a tensor lies in memory, views of it included."""
+    return value.untyped_storage().data_ptr() if isinstance(value, Tensor) else None
 
 
 def _named(rule: Rule) -> dict[str, Any]:

@@ -44,17 +44,11 @@ class RowOptimizer(OwnOptimizer):
     def __init__(self, tables: Iterable[Tensor], rule: Rule, lr: float, half: bool = False) -> None:
         self.half = half
         self.left: dict[Tensor, list[Piece]] = {}  # what the backward pass leaves at each table
-        self.found: tuple[list[int], list[tuple[Tensor, Any]]] | None = None  # pieces, tables and their touched rows
+        self.found: tuple[list[Piece], list[tuple[Tensor, Any]]] | None = None  # tables and their touched rows
         super().__init__(tables, rule, lr)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
-        try:
-            for table in self.param_groups[-1]["params"]:
-                _check_table(table)
-        except ValueError:
-            del self.param_groups[-1]
-            raise
         for table in self.param_groups[-1]["params"]:
             self.left[table] = self._wait_for(table)
             float32 = {"dtype": torch.float32, "device": table.device}
@@ -63,6 +57,11 @@ class RowOptimizer(OwnOptimizer):
             if self.rule.kind == ADAM:  # the step that each stretch of a row is at
                 parts = stretches(table[0].numel())
                 self.state[table]["last"] = torch.zeros(len(table), parts, **float32)
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        super()._check_group(group)
+        for table in group["params"]:
+            _check_table(table)
 
     def _wait_for(self, table: Tensor) -> list[Piece]:
         left = expect(table)
@@ -74,13 +73,13 @@ class RowOptimizer(OwnOptimizer):
     def touched(self) -> list[tuple[Tensor, Any]]:
         """Every table that has gradients, with its touched rows."""
         left = [(table, self.left[table]) for table in self.given]
-        counts = [len(pieces) for _, pieces in left]
-        if self.found is None or self.found[0] != counts:
+        now = [piece for _, pieces in left for piece in pieces]
+        if self.found is None or list(map(id, self.found[0])) != list(map(id, now)):
             for table, pieces in left:
                 _check_gradient(table, pieces)
             tables = [(table, list(pieces)) for table, pieces in left if pieces]
             rows = touched_rows([pieces for _, pieces in tables])
-            self.found = counts, list(zip([table for table, _ in tables], rows))
+            self.found = now, list(zip([table for table, _ in tables], rows))
         return self.found[1]
 
     @torch.no_grad()

@@ -63,7 +63,7 @@ class Rejection(Shared):
         Which words were seen are negatively associated events, so the bounds for independent ones hold: the first on
         the words seen, which is the sharper for small K, the second on the words missed, for K near C.
         """
-        miss = torch.log1p(-self.noise.prob(torch.arange(self.noise.size)))
+        miss = torch.log1p(-self.noise.prob(torch.arange(self.noise.size, device="cpu")))
         spare = self.noise.size - self.k + 1  # so many words missed are one too many
 
         def enough(draws: int) -> bool:
