@@ -181,6 +181,16 @@ def runs(process: int) -> bool:
     return True
 
 
+def leftovers(parent: Path, stem: str) -> list[Path]:
+    """Folders `stem`NUMBER.tmp whose makers, processes of this machine, are no more."""
+    found = []
+    for folder in parent.iterdir():
+        process = folder.name.removeprefix(stem).removesuffix(".tmp")
+        if folder.name == f"{stem}{process}.tmp" and process.isdigit() and not runs(int(process)):
+            found.append(folder)
+    return found
+
+
 def _start_of(process: int) -> str:
     """When a process was started; "over" if it waits to be buried, "" where the system does not say."""
     try:

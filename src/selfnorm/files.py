@@ -9,7 +9,7 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -53,16 +53,21 @@ def check_unread(to: Path, given: Iterable[Path | None]) -> None:
 @contextmanager
 def atomic(path: Path, hook: Hook = silent) -> Iterator[IO[bytes]]:
     """Write `path` so that it appears whole or not at all: temporary name, flushed to disk, renamed."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ValueError(f"{path}: is a pipe or device, not a file; give another name for what is written")
+    place = path.resolve() if path.is_symlink() else path  # a link stays a link
+    unique = f"{os.getpid()}-{os.urandom(4).hex()}"  # in another container there may be a process of this number
+    temporary = place.with_name(f".{place.name}.{unique}.tmp")
     try:
         with naming(path, temporary):
             with flushed(temporary, hook) as file:
                 yield file
-            os.replace(temporary, path)
+            os.replace(temporary, place)
             hook("renamed")
-            sync_folder(path.parent)
+            sync_folder(place.parent)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # of a folder that cannot be written the first error tells more
+            temporary.unlink()
         raise
 
 

@@ -54,7 +54,7 @@ def plot_calibration(path: Path, values: Mapping[str, Any]) -> list[Path]:
             )
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.set_xlabel("probability that the model gives a word, its score used as it is")
+        axes.set_xlabel("probability of a word: its score as it is, or normalized where it needs log Z")
         axes.set_ylabel("how often that word comes")
         axes.set_title("Calibration: on the line, what a model says is what happens", loc="left")
         axes.legend(frameon=False)

@@ -13,6 +13,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -132,7 +133,8 @@ def _stage(folder: Path, name: str, content: Content, hook: Hook) -> Entry:
         with naming(folder / name, temporary):
             os.replace(temporary, _staged(folder, name, entry))
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise
     hook(f"{name} staged")
     return entry

@@ -116,12 +116,16 @@ class Vocabulary:
         return cls(list(first), counts, tuple(dropped))
 
     def save(self, path: Path) -> None:
-        """Write vocab.txt, one `word<TAB>count` a line, whole or not at all."""
+        """Write vocab.txt, whole or not at all."""
+        write_whole(path, self.render())
+
+    def render(self) -> bytes:
+        """vocab.txt: one `word<TAB>count` a line."""
         if self.counts is None:
             lines = [f"{word}\n" for word in self.words]
         else:
             lines = [f"{word}\t{count}\n" for word, count in zip(self.words, self.counts.tolist())]
-        write_whole(path, "".join(lines).encode())
+        return "".join(lines).encode()
 
 
 class _Tally:

@@ -15,6 +15,7 @@ from trials import call
 
 from selfnorm import lattices as formats
 from selfnorm.cli.rescore_inputs import unknown_words
+from selfnorm.files import locked
 from selfnorm.lattices.paths import best, words_of
 from selfnorm.rescoring import NGRAM, Rescorer, Setting
 from selfnorm.rescoring.results import decide
@@ -226,6 +227,14 @@ def test_development_data_are_tuned_on_and_not_counted(verb, slf, said, lm, list
     status, out, err = verb(lists, "--to", tmp_path / "out", "--ngram", lm, *tuning, "--json")
     assert (status, json.loads(out)["failed"]) == (1, 1)
     assert "bad.slf" in err
+
+
+def test_two_at_a_time_do_not_mix_their_results(verb, slf, tmp_path):
+    with locked(tmp_path / "out"):
+        status, out, err = verb(slf, "--to", tmp_path / "out")
+    assert (status, out, list((tmp_path / "out").iterdir())) == (2, "", [])
+    assert "out: another rescoring writes to it; wait, or give another folder" in err
+    assert verb(slf, "--to", tmp_path / "out")[0] == 0
 
 
 def test_errors_of_what_was_tuned_on_are_told(verb, slf, said, lm, tmp_path):

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import json
 import os
 import resource
 import signal
@@ -201,3 +202,14 @@ def test_a_full_disk_is_a_sentence(tmp_path, monkeypatch, processes):
         signal.signal(signal.SIGXFSZ, ignored)
     assert not isinstance(caught.value, ChildProcessError)
     assert os.listdir(tmp_path) == ["text"]
+
+
+def test_a_worker_whose_reader_is_gone_ends_without_a_word(tmp_path, capfd):
+    """As after SIGTERM to `prepare`; it was a traceback."""
+    worker = workers.Child({"scratch": str(tmp_path), "worker": "0", "types": 100, "keep_empty": False})
+    worker.process.stdout.close()
+    request = json.dumps({"text": 0, "fresh": True, "bytes": 4}).encode() + b"\na b\n"
+    worker.process.stdin.write(request)
+    worker.process.stdin.close()
+    worker.process.wait()
+    assert capfd.readouterr().err == ""

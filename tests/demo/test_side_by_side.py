@@ -82,6 +82,13 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_a_demo_that_could_not_write_its_text_goes_on(tmp_path):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / ".train.txt.1-2.tmp").write_text("cut of")
+    SideBySide(english(), tmp_path, TINY).prepare()
+    assert (tmp_path / "data" / "vocab.txt").is_file()
+
+
 def test_a_demo_of_another_text_is_left_alone(tmp_path):
     (tmp_path / "text").mkdir()
     (tmp_path / "text/train.txt").write_text("another text\n")

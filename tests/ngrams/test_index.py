@@ -84,6 +84,24 @@ def test_another_file_of_the_name_is_read_anew(path, built):
     assert len(built) == 3
 
 
+def test_no_index_is_kept_of_a_file_that_is_replaced_meanwhile(path, built, monkeypatch):
+    """It would say that it is of the new one, and be taken for that ever after."""
+    other = path.with_name("other.arpa")
+    other.write_text(path.read_text().replace("-0.", "-1."))
+    assert other.stat().st_size == path.stat().st_size
+
+    def replaced(*given):
+        index = build(*given)
+        if other.exists():
+            os.replace(other, path)
+        return index
+
+    monkeypatch.setattr(cache, "build", replaced)
+    cache.load(path)
+    assert not cache.index_path(path).exists()
+    same(cache.load(path), build(path))
+
+
 def test_a_copy_keeps_its_index(path, built, tmp_path):
     cache.load(path)
     os.utime(path, ns=(1, 1))

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from selfnorm.claims import here
 from selfnorm.cli.ngram import _bytes, _thresholds
 from selfnorm.corpus.numbered import Numbered
 from selfnorm.ngrams.estimate import estimate_arpa
@@ -335,3 +337,15 @@ def test_the_verb(tmp_path):
     assert all(math.isfinite(amount) for each in fields["discounts"] for amount in each)
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "sentences in" in shown.stdout
+
+
+def test_what_a_killed_process_left_goes(tmp_path):
+    """Its arrays may be of many gigabytes; those of a process that lives stay."""
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    for process in (dead.pid, os.getppid()):
+        folder = tmp_path / f".lm.arpa.{here()}-{process}.tmp"
+        folder.mkdir()
+        (folder / "array").write_bytes(b"large")
+    estimate_arpa(Numbered([TEXT]), tmp_path / "lm.arpa")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f".lm.arpa.{here()}-{os.getppid()}.tmp", "lm.arpa"]

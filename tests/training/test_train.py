@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import threading
 from contextlib import suppress
@@ -14,6 +15,7 @@ import torch
 from trials import CASES, differing, outcome, recipe
 
 import selfnorm
+from selfnorm import training
 from selfnorm.checkpoint import Checkpoints
 from selfnorm.corpus.ahead import Ahead
 from selfnorm.corpus.prepare import prepare
@@ -231,6 +233,21 @@ def test_another_vocabulary_is_refused(data, short, tmp_path, size):
     prepare([data.parent / "train.txt", data.parent / "valid.txt"], tmp_path / "data", size, processes=1)
     with pytest.raises(ValueError, match="was made with another vocabulary, training text, development text than"):
         train(replace(short, data=str(tmp_path / "data")), tmp_path / "run")
+
+
+def test_data_made_anew_while_a_training_begins_change_nothing(data, short, tmp_path, monkeypatch):
+    """The model's words are those of the data that it opened."""
+    mine, begin = tmp_path / "data", training._begin
+    shutil.copytree(data, mine)
+    before = (mine / "vocab.txt").read_bytes()
+
+    def later(*given):
+        (mine / "vocab.txt").write_text("other\t2\nwords\t1\n<unk>\t0\n</s>\t0\n")
+        return begin(*given)
+
+    monkeypatch.setattr(training, "_begin", later)
+    train(recipe(mine, "ce", steps=2), tmp_path / "run")
+    assert (tmp_path / "run" / "vocab.txt").read_bytes() == before
 
 
 def test_another_text_is_refused(data, short, tmp_path):

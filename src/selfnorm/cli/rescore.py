@@ -1,6 +1,7 @@
 """`selfnorm rescore`: lattices and n-best lists, a second time, with a better language model."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,7 @@ from selfnorm.cli.rescore_inputs import (
 )
 from selfnorm.cli.rescore_tables import counting, errors, fields, show
 from selfnorm.cli.sharing import NoWait, Shared, check, given_alike, not_waiting
+from selfnorm.files import locked
 
 MANY = 0.5  # share of unknown words that is worth a warning
 
@@ -180,7 +182,8 @@ def rescore(
             headers.see(row)
 
     places = Output(to, output, nbest, words)
-    with not_waiting(), counting() as progress:
+    alone = nullcontext() if shared else locked(to, "another rescoring writes to it; wait, or give another folder")
+    with not_waiting(), alone, counting() as progress:
         if shared:
             outcome, tally, broken = shared_pass(
                 lattices,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from selfnorm import manifest
-from selfnorm.claims import here, runs
+from selfnorm.claims import here, leftovers
 from selfnorm.files import naming, sha256, silent, sync_folder
 
 SCRATCH = "scratch"  # a folder in the staged one for what is not to stay
@@ -54,7 +54,8 @@ def _stage(to: Path) -> Iterator[tuple[Path, Path]]:
     to = to.resolve()  # a link stays a link
     to.parent.mkdir(parents=True, exist_ok=True)
     stem = f".{to.name}.{here()}-"
-    _remove_leftovers(to.parent, stem)
+    for folder in leftovers(to.parent, stem):
+        shutil.rmtree(folder, ignore_errors=True)
     folder = to.with_name(f"{stem}{os.getpid()}.tmp")
     try:
         with naming(to, folder):
@@ -72,14 +73,6 @@ def _finish(folder: Path, sync: bool = False) -> None:
         sync_folder(folder / name)  # a file's handle does as well
     manifest.write_file(folder / manifest.MANIFEST, manifest.render(entries), silent)
     sync_folder(folder)
-
-
-def _remove_leftovers(parent: Path, stem: str) -> None:
-    """Folders of runs that were killed: theirs was a process of this machine that is no more."""
-    for folder in parent.iterdir():
-        process = folder.name.removeprefix(stem).removesuffix(".tmp")
-        if folder.name == f"{stem}{process}.tmp" and process.isdigit() and not runs(int(process)):
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def exchange(folder: Path, to: Path) -> None:

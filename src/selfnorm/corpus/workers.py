@@ -149,8 +149,11 @@ def serve() -> None:
     segments = Segments(**json.loads(sys.argv[1]))
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     while line := source.readline():
-        sink.write(json.dumps(_answer(segments, json.loads(line), source)).encode() + b"\n")
-        sink.flush()
+        try:
+            sink.write(json.dumps(_answer(segments, json.loads(line), source)).encode() + b"\n")
+            sink.flush()
+        except BrokenPipeError:  # who asked is gone
+            os._exit(1)
 
 
 def _answer(segments: Segments, request: dict[str, Any], source: IO[bytes]) -> dict[str, Any]:

@@ -93,6 +93,8 @@ class SideBySide:
             return
         before = self.text / "train.txt"
         if not before.is_file():
+            if all(path.is_dir() or path.name.startswith(".") for path in self.to.rglob("*")):
+                return  # it could not be written
             raise ValueError(f"{self.to}: is neither empty nor of an earlier demo; choose another folder with --to")
         if before.read_text().splitlines() != self.english.sentences["train"]:
             raise ValueError(f"{self.to}: holds a demo of another text; remove it, or choose another folder with --to")

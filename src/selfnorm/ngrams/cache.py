@@ -72,13 +72,15 @@ def index_path(path: Path) -> Path:
 
 
 def save(beside: Path, index: Index, path: Path, status: os.stat_result, hook: Hook = silent) -> None:
-    """Write an index whole or not at all; `status` is of the ARPA file before it was read."""
+    """Write an index whole or not at all; `status` is of the ARPA file before it was read, and it is so still."""
     text = np.frombuffer("\n".join(index.vocabulary.words).encode(), np.uint8)
     parts: list[Part] = [text]
     for level in index.levels:
         parts += [level.keys, level.first, level.log_probs, level.backoffs]
     counts = [len(level) for level in index.levels]
     about = About(status.st_size, status.st_mtime_ns, sha256(path), counts, len(text), _sum(parts))
+    if _version(path.stat()) != _version(status):
+        return  # another file took its place meanwhile: whether the index is of this one nobody knows
     with atomic(beside, hook) as file:
         file.write(header(asdict(about)))
         for part in parts:
@@ -121,6 +123,10 @@ def read_about(beside: Path) -> About:
     if kinds != KINDS or not all(type(count) is int and count >= 0 for count in fields["counts"]):
         raise ValueError(f"{beside}: the header is not one that selfnorm writes")
     return About(**fields)
+
+
+def _version(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _cached(beside: Path, path: Path, status: os.stat_result) -> Index | None:

@@ -1,8 +1,10 @@
 """Numbered text -> ARPA file."""
 
-import tempfile
+import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from selfnorm.claims import here, leftovers
 from selfnorm.files import naming
 from selfnorm.ngrams.counts import PIECE, SPECIALS, Text, count, read
 from selfnorm.ngrams.kneser_ney import Discounts, Model, estimate
@@ -76,7 +79,7 @@ def estimate_arpa(
     thresholds = pruning(prune, order)
     show = progress or (lambda _stage, _done, _todo: None)
     with _folder(to) as folder:
-        scratch = Scratch(Path(folder), memory)
+        scratch = Scratch(folder, memory)
         text = read(source, scratch)
         if not text.sentences:
             raise ValueError("no words in the text; give one with a sentence on each line")
@@ -106,7 +109,9 @@ def pruning(thresholds: Sequence[int], order: int) -> list[int]:
     return given + [given[-1]] * (order - len(given))
 
 
-def _folder(to: Path) -> "tempfile.TemporaryDirectory[str]":
+@contextmanager
+def _folder(to: Path) -> Iterator[Path]:
+    """A hidden folder beside `to` for what is in the making; those of processes that were killed go."""
     if to.is_dir():
         raise ValueError(f"{to}: is a folder; name the file to write, such as {to / 'lm.arpa'}")
     if to.suffix in OTHER_PACKINGS:
@@ -114,7 +119,16 @@ def _folder(to: Path) -> "tempfile.TemporaryDirectory[str]":
     with naming(to, to.parent):
         if not to.parent.is_dir():
             raise ValueError(f"{to.parent}: there is no such folder to write {to.name} to; make it first")
-        return tempfile.TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent)
+        stem = f".{to.name}.{here()}-"
+        for left in leftovers(to.parent, stem):
+            shutil.rmtree(left, ignore_errors=True)
+    folder = to.with_name(f"{stem}{os.getpid()}.tmp")
+    with naming(to, folder):
+        folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _outside(words: list[bytes], vocabulary: Vocabulary | None) -> npt.NDArray[np.bool_] | None:

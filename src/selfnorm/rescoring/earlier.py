@@ -1,6 +1,6 @@
 """What an earlier run left in the folder for results: of that, what this run does not write is removed.
 
-A run keeps the names of its lists and lattices in scales.json; no other file is ever removed.
+A run keeps the names of its lists and lattices in scales.json; no others are ever removed.
 """
 
 import json

@@ -79,7 +79,7 @@ def train(
             if not parts.in_step:
                 world.agree(starting_model=state.fingerprint(parts))
             if world.first and not trainer.ended:  # what is finished was not trained by this recipe
-                vocabulary = (where / recipe.data / VOCABULARY).read_bytes()
+                vocabulary = parts.data.vocabulary.render()  # DATA may have been made anew since it was opened
                 runs.save_files(run, {RECIPE: to_toml(recipe).encode(), VOCABULARY: vocabulary})
                 cut(run / LOG, trainer.step, trainer.due)
             speed = _loop(trainer, watcher, check)
