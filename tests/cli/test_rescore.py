@@ -6,6 +6,7 @@ import math
 import os
 import random
 import shutil
+import signal
 from functools import partial
 
 import pytest
@@ -17,7 +18,7 @@ from selfnorm import lattices as formats
 from selfnorm.cli.rescore_inputs import unknown_words
 from selfnorm.files import locked
 from selfnorm.lattices.paths import best, words_of
-from selfnorm.rescoring import NGRAM, Rescorer, Setting
+from selfnorm.rescoring import NGRAM, Rescorer, Setting, second_pass
 from selfnorm.rescoring.results import decide
 from selfnorm.scorers import NGram
 
@@ -227,6 +228,20 @@ def test_development_data_are_tuned_on_and_not_counted(verb, slf, said, lm, list
     status, out, err = verb(lists, "--to", tmp_path / "out", "--ngram", lm, *tuning, "--json")
     assert (status, json.loads(out)["failed"]) == (1, 1)
     assert "bad.slf" in err
+
+
+def test_what_a_killed_run_wrote_does_not_stay(verb, slf, tmp_path):
+    """Its lattices are there, but not yet the scales.json that has their names."""
+    given = ["--output", "replaced", "--nbest", "3", "--to", tmp_path / "out"]
+
+    def killed(*_):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert verb(slf, *given, before=lambda: setattr(second_pass, "write_words", killed))[0] == -signal.SIGKILL
+    assert (tmp_path / "out" / "lattices" / "anna_1.slf.gz").exists()
+    assert verb(slf / "ben_1.slf", "--to", tmp_path / "out")[0] == 0
+    names = {"hypotheses.txt", "hypotheses.trn", "hypotheses.ctm", "scales.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} <= names
 
 
 def test_two_at_a_time_do_not_mix_their_results(verb, slf, tmp_path):

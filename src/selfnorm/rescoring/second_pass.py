@@ -139,11 +139,14 @@ def second_pass(
                 settle(given, rescored, settings[n])
         if not results:
             raise ValueError(NOTHING)
+        if output is not None:
+            earlier.note(written)
     outcome = Outcome(results, setting, settings, time.perf_counter() - begin, shares.unknown)
     if output is not None:
         earlier.clear(written)
         write_words(output.folder, results)
         save_scales(output.folder / SCALES, outcome, earlier.own(written))
+        earlier.end()
     return outcome
 
 

@@ -221,6 +221,7 @@ class _Pass:
         save_scales(made / SCALES, Outcome(results, setting, folds, 0.0), earlier.own(written))
         earlier.clear(written)
         publish(made, to)
+        earlier.end()
         save_results(folder / RESULTS, results)
         plan = self.plan
         broken = [*tuning.get("broken", ()), *plan.broken]
