@@ -235,6 +235,14 @@ def test_another_vocabulary_is_refused(data, short, tmp_path, size):
         train(replace(short, data=str(tmp_path / "data")), tmp_path / "run")
 
 
+def test_a_run_whose_folder_is_removed_is_whole_at_the_end(data, tmp_path, told, listening):
+    run, made = tmp_path / "run", recipe(data, "ce", steps=8, log_every=2, evaluate_every=8)
+    train(made, run, watcher=Watcher(metrics=lambda metrics: shutil.rmtree(run) if metrics.step == 4 else None))
+    assert math.isfinite(selfnorm.load(run, "cpu").score("w1")[0])
+    train(made, run, watcher=listening)
+    assert told == ["the run is finished; for more, raise training.steps or epochs"]
+
+
 def test_data_made_anew_while_a_training_begins_change_nothing(data, short, tmp_path, monkeypatch):
     """The model's words are those of the data that it opened."""
     mine, begin = tmp_path / "data", training._begin

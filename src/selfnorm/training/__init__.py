@@ -79,8 +79,7 @@ def train(
             if not parts.in_step:
                 world.agree(starting_model=state.fingerprint(parts))
             if world.first and not trainer.ended:  # what is finished was not trained by this recipe
-                vocabulary = parts.data.vocabulary.render()  # DATA may have been made anew since it was opened
-                runs.save_files(run, {RECIPE: to_toml(recipe).encode(), VOCABULARY: vocabulary})
+                runs.save_files(run, _origin(parts))
                 cut(run / LOG, trainer.step, trainer.due)
             speed = _loop(trainer, watcher, check)
     return Result(run, trainer.step, trainer.words, trainer.best, speed)
@@ -186,4 +185,10 @@ def _keep(trainer: Trainer) -> None:
     if trainer.best is not None:
         config["perplexity"] = trainer.best.perplexity
     page = card(parts, trainer.step, trainer.words, trainer.best)
-    runs.save_model(trainer.run, weights, config, {"README.md": page.encode()})
+    runs.save_model(trainer.run, weights, config, {"README.md": page.encode(), **_origin(parts)})
+
+
+def _origin(parts: Parts) -> dict[str, bytes]:
+    """What a model is made from, with every model: who removes the folder of a training still gets a whole run."""
+    vocabulary = parts.data.vocabulary.render()  # not DATA's file, which may have been made anew since it was opened
+    return {RECIPE: to_toml(parts.recipe).encode(), VOCABULARY: vocabulary}
