@@ -33,6 +33,19 @@ def test_a_link_stays_a_link(tmp_path):
     assert sorted(path.name for path in (tmp_path / "big").iterdir()) == ["not there yet", "there"]
 
 
+def test_a_link_that_leads_nowhere_is_replaced(tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    write_whole(tmp_path / "loop", b"new")
+    assert (tmp_path / "loop").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("letter", ["x", "ß"])
+def test_a_name_as_long_as_a_name_may_be(tmp_path, letter):
+    path = tmp_path / (letter * (255 // len(letter.encode())))
+    write_whole(path, b"new")
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_a_pipe_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="pipe: is a pipe or device, not a file; give another name"):

@@ -265,6 +265,16 @@ def test_compiled_rows_are_those_of_eager():
             "samples must be ids, whole numbers, not torch.bool",
         ),
         (
+            lambda h, w, t, b: SampledLoss(C, k=K)(h, w, t, b, samples=t[:, None] > 3, log_expected=t[:, None] * 1.0),
+            "samples must be ids, whole numbers, not torch.bool",
+        ),
+        (
+            lambda h, w, t, b: SampledLoss(C, k=K)(
+                h, w, t, b, samples=t[:, None][:, :0], log_expected=torch.ones(N, 0)
+            ),
+            "samples are empty",
+        ),
+        (
             lambda h, w, t, b: SampledLoss(C, "nce", k=K)(
                 h, w, t, b, samples=t, log_expected=t * 1.0, log_expected_target=(t * 0.0).log()
             ),

@@ -182,13 +182,13 @@ def runs(process: int) -> bool:
 
 
 def leftovers(parent: Path, stem: str) -> list[Path]:
-    """Folders `stem`NUMBER.tmp whose makers, processes of this machine, are no more."""
-    found = []
-    for folder in parent.iterdir():
-        process = folder.name.removeprefix(stem).removesuffix(".tmp")
-        if folder.name == f"{stem}{process}.tmp" and process.isdigit() and not runs(int(process)):
-            found.append(folder)
-    return found
+    """Folders `stem`NUMBER.tmp whose makers, processes of this machine, are no more: of our number it was another."""
+
+    def is_left(process: str) -> bool:
+        return process.isdigit() and (int(process) == os.getpid() or not runs(int(process)))
+
+    names = {folder: folder.name.removeprefix(stem).removesuffix(".tmp") for folder in parent.iterdir()}
+    return [folder for folder, name in names.items() if folder.name == f"{stem}{name}.tmp" and is_left(name)]
 
 
 def _start_of(process: int) -> str:

@@ -19,6 +19,7 @@ from selfnorm.cores import cores
 BLOCK = 1 << 20
 LARGE = 1 << 22  # bytes of a packed file, from which on it is worth several threads
 UNPACKING = 8  # threads at most
+SHORT = 120  # bytes of a name that names of temporary files begin with
 
 Hook = Callable[[str], None]  # told each stage of a write, so that a test can stop there
 Write = Callable[[bytes | memoryview], object]  # takes a file piece by piece
@@ -43,6 +44,17 @@ def check_file(path: Path, advice: str) -> None:
         raise ValueError(f"{path}: is a {'folder' if path.is_dir() else 'pipe or device'}, not a file; {advice}")
 
 
+def check_place(path: Path) -> None:
+    """Refuse what no file can take the place of."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ValueError(f"{path}: is a pipe or device, not a file; give another name for what is written")
+
+
+def shortened(name: str) -> str:
+    """A name to which others can be added: no file system takes more than 255 bytes."""
+    return os.fsencode(name)[:SHORT].decode(errors="ignore")
+
+
 def check_unread(to: Path, given: Iterable[Path | None]) -> None:
     """Refuse to write over what is read."""
     for path in given:
@@ -53,11 +65,10 @@ def check_unread(to: Path, given: Iterable[Path | None]) -> None:
 @contextmanager
 def atomic(path: Path, hook: Hook = silent) -> Iterator[IO[bytes]]:
     """Write `path` so that it appears whole or not at all: temporary name, flushed to disk, renamed."""
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        raise ValueError(f"{path}: is a pipe or device, not a file; give another name for what is written")
-    place = path.resolve() if path.is_symlink() else path  # a link stays a link
+    check_place(path)
+    place = Path(os.path.realpath(path)) if path.is_symlink() else path  # a link stays a link
     unique = f"{os.getpid()}-{os.urandom(4).hex()}"  # in another container there may be a process of this number
-    temporary = place.with_name(f".{place.name}.{unique}.tmp")
+    temporary = place.with_name(f".{shortened(place.name)}.{unique}.tmp")
     try:
         with naming(path, temporary):
             with flushed(temporary, hook) as file:

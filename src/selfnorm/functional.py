@@ -52,18 +52,19 @@ def sampled_loss(
     _check_shapes(hidden, weight, target, bias, example_weight)
     _check_rows(sparse, weight, bias)
     _check_tensors(samples=samples, log_expected=log_expected, log_expected_target=log_expected_target)
+    _check_ids(samples, "sample")
     if samples is None and (log_expected is not None or log_expected_target is not None):
         raise ValueError("expected counts were given without samples; give both, or let the sampler draw")
 
     flat, targets = hidden.reshape(-1, hidden.shape[-1]), target.reshape(-1).long()  # [N, H], [N]
     kept = torch.ones_like(targets, dtype=torch.bool) if ignore_index is None else targets != ignore_index
     if ignore_index is not None:
-        targets = _of_kept(targets, kept, 0)  # no row is touched that no other position touches
+        targets = _of_kept(targets, kept, 0)  # where any counts, no row is touched that only an ignored one touches
         flat = flat.masked_fill(~kept[:, None], 0)  # nothing of an ignored position comes through, not even a nan
         if log_expected_target is not None and log_expected_target.shape == target.shape:
             log_expected_target = log_expected_target.masked_fill(~kept.view(target.shape), 0)
         if samples is not None and samples.ndim and samples.shape[:-1] == target.shape:
-            given = samples.reshape(-1, samples.shape[-1])
+            given = samples.reshape(len(targets), samples.shape[-1])
             samples = _of_kept(given, kept[:, None], min(1, len(weight) - 1)).view(samples.shape)  # not the target
             if log_expected is not None and log_expected.shape == samples.shape:
                 log_expected = log_expected.masked_fill(~kept.view(*target.shape, 1), 0)
@@ -162,9 +163,12 @@ def _check_tensors(**given: Any) -> None:
             raise TypeError(f"{name} must be a tensor, not {type(value).__name__}")
 
 
-def _check_range(ids: Tensor, size: int, what: str = "target") -> None:
-    if ids.is_floating_point() or ids.dtype == torch.bool:
+def _check_ids(ids: Tensor | None, what: str) -> None:
+    if ids is not None and (ids.is_floating_point() or ids.dtype == torch.bool):
         raise ValueError(f"{what}s must be ids, whole numbers, not {ids.dtype}")
+
+
+def _check_range(ids: Tensor, size: int, what: str = "target") -> None:
     wrong = (ids < 0) | (ids >= size)
     if _is_any(wrong):
         raise ValueError(f"{what} {int(ids[wrong][0])} is outside the {size} words 0 to {size - 1}")

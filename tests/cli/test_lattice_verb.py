@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import xml.etree.ElementTree as ET
 from functools import partial
 
@@ -92,6 +93,11 @@ def test_a_picture_is_not_drawn_over_what_is_read(verb, one, tmp_path):
         assert (status, out) == (2, "")
         assert f"{path}: is read, and would be written over" in err
     assert (one.read_bytes(), said.read_text()) == (before, "one a\n")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    shutil.copy(one, folder)
+    assert verb(folder, "--utterance", "one", "--svg", folder / one.name)[0] == 2
+    assert (folder / one.name).read_bytes() == before
     status, out, err = verb(one, "--svg", tmp_path / "nowhere" / "one.svg")
     assert (status, out) == (2, "")
     assert "one.svg cannot be written: No such file or directory" in err

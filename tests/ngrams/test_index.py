@@ -102,6 +102,13 @@ def test_no_index_is_kept_of_a_file_that_is_replaced_meanwhile(path, built, monk
     same(cache.load(path), build(path))
 
 
+def test_an_index_that_can_be_no_file_stays_in_memory(path, built):
+    cache.index_path(path).symlink_to("/dev/null")
+    same(cache.load(path), build(path))
+    same(cache.load(path), build(path))
+    assert len(built) == 2
+
+
 def test_a_copy_keeps_its_index(path, built, tmp_path):
     cache.load(path)
     os.utime(path, ns=(1, 1))

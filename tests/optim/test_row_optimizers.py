@@ -494,8 +494,10 @@ def test_a_group_may_have_the_constructors_names_and_no_others():
         ({"weight_decay": 0.1}, "weight_decay = 0.1: RowAdam has none; leave it out"),
         ({"beta2": 2.0}, "beta1 = 0.9 and beta2 = 2.0"),
         ({"lr": -1.0}, "lr = -1.0"),
+        ({"initial_accumulator_value": 3}, "initial_accumulator_value = 3: RowAdam has none"),
+        ({"betas": 0.9}, "not iterable|cannot unpack"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((ValueError, TypeError), match=message):
             optimizer.add_param_group({"params": [bias], **options})
     for each in passes(1):
         backward(weight, bias, *each)

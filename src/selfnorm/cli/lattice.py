@@ -42,12 +42,12 @@ def lattice(
     debug: Debug = False,
 ) -> None:
     """Show a lattice: nodes, arcs, density, best path, the path nearest to a reference; of several, a table."""
-    from selfnorm.lattices import Broken, drawing, read
+    from selfnorm.lattices import Broken, drawing, files, read
     from selfnorm.lattices.summary import summarize
 
     known = _References(reference)
     if svg:
-        check_unread(svg, [file, words, known.path])
+        check_unread(svg, [words, known.path, *(path for path, _ in files(file))])
     found: list[Summary] = []
     broken: list[Broken] = []
     for each in _chosen(read([file], words=words, max_arcs=max_arcs), utterance, file):

@@ -13,6 +13,7 @@ import typer
 
 from selfnorm.cli.options import Debug, Json, print_json, tell
 from selfnorm.cli.train import named_in, watching
+from selfnorm.files import check_unread
 
 if TYPE_CHECKING:
     from selfnorm.reproduce.corpora import Corpus
@@ -260,6 +261,7 @@ def _write_page(page: Path, to: Path, scale: "Scale", json: bool) -> None:
     from selfnorm.reproduce import rows
     from selfnorm.reproduce.pages import write
 
+    check_unread(page, [to / rows.ROWS, to / rows.TABLE])
     found, damaged = rows.read(to)
     for sentence in damaged:
         tell(sentence)

@@ -62,7 +62,7 @@ def load(path: Path) -> Index:
     except (ValueError, OSError):
         pass  # damaged: made anew below
     index = build(path)
-    with suppress(WriteError):  # a folder that cannot be written, a full disk: the index stays in memory
+    with suppress(WriteError, ValueError):  # no place for a file, a full disk: the index stays in memory
         save(beside, index, path, status)
     return index
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from selfnorm.claims import here, leftovers
-from selfnorm.files import naming
+from selfnorm.files import check_place, naming, shortened
 from selfnorm.ngrams.counts import PIECE, SPECIALS, Text, count, read
 from selfnorm.ngrams.kneser_ney import Discounts, Model, estimate
 from selfnorm.ngrams.scratch import Array, Scratch
@@ -119,7 +119,8 @@ def _folder(to: Path) -> Iterator[Path]:
     with naming(to, to.parent):
         if not to.parent.is_dir():
             raise ValueError(f"{to.parent}: there is no such folder to write {to.name} to; make it first")
-        stem = f".{to.name}.{here()}-"
+        check_place(to)
+        stem = f".{shortened(to.name)}.{here()}-"
         for left in leftovers(to.parent, stem):
             shutil.rmtree(left, ignore_errors=True)
     folder = to.with_name(f"{stem}{os.getpid()}.tmp")

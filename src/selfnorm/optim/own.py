@@ -8,7 +8,16 @@ from torch import Tensor
 
 from selfnorm.ops import ADAGRAD, ADAM, Rule
 
-NOT_OURS = ("weight_decay", "momentum", "amsgrad", "maximize", "nesterov")  # of torch's optimizers
+NOT_OURS = (  # options of torch's optimizers
+    "weight_decay",
+    "momentum",
+    "dampening",
+    "nesterov",
+    "amsgrad",
+    "maximize",
+    "lr_decay",
+    "initial_accumulator_value",
+)
 
 
 def check(lr: float, eps: float = 0.0, beta1: float = 0.0, beta2: float = 0.0) -> None:
@@ -37,7 +46,7 @@ class OwnOptimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
         try:
             self._check_group(self.param_groups[-1])
-        except ValueError:
+        except (ValueError, TypeError):
             del self.param_groups[-1]
             raise
 

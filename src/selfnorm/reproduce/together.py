@@ -77,11 +77,11 @@ class Processes:
     def begin(self, row: Row, work: str, beside: int) -> None:
         """In a process of its own, with the share of the cores that `beside` such processes have."""
         fresh = multiprocessing.get_context("spawn")  # a fork would share what CUDA cannot
-        os.environ.setdefault("PYTHONSAFEPATH", "1")  # what lies in the folder one is in is not for import
         here, there = fresh.Pipe(duplex=False)
         threads = max(1, cores() // beside)
         process = fresh.Process(target=_work, args=(self.like, row, work, self.clock, threads, there), name=row.key)
-        process.start()
+        with _safe_path():
+            process.start()
         there.close()
         stack, watcher = ExitStack(), Watcher()
         if work == "prepare":
@@ -133,6 +133,17 @@ class Processes:
         elif kind == "maker":
             self.maker.say(*arguments)
         return arguments[0] if kind == "failed" else None
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Fresh interpreters import nothing from the folder one is in."""
+    name, before = "PYTHONSAFEPATH", os.environ.get("PYTHONSAFEPATH")
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(name) if before is None else os.environ.update({name: before})
 
 
 def prepare(maker: "Maker", like: Callable[..., "Maker"], rows: Sequence[Row], clock: Clock) -> None:

@@ -220,6 +220,7 @@ class _Pass:
         earlier = Earlier(to)
         save_scales(made / SCALES, Outcome(results, setting, folds, 0.0), earlier.own(written))
         earlier.clear(written)
+        earlier.note(written)
         publish(made, to)
         earlier.end()
         save_results(folder / RESULTS, results)
