@@ -138,8 +138,8 @@ def test_parts_give_the_order(tmp_path):
 def test_a_page_is_written_from_rows(to, tmp_path):
     call("table1", "--to", to, "--rows", 1)
     before = (to / "rows.jsonl").read_bytes()
-    with pytest.raises(ValueError, match=r"rows\.jsonl: is read, and would be written over"):
-        call("all", "--to", to, "--page", to / "rows.jsonl")
+    refused = CliRunner().invoke(app, ["reproduce", "all", "--to", str(to), "--page", str(to / "rows.jsonl")])
+    assert "rows.jsonl: is read, and would be written over" in str(refused.exception)
     assert (to / "rows.jsonl").read_bytes() == before
     wanted = {"pages": [str(path) for path in (tmp_path / "page.md", *sorted(tmp_path.glob("page*.svg")))]}
     assert json.loads(call("all", "--to", to, "--page", tmp_path / "page.md", "--json").stdout) == wanted
