@@ -51,7 +51,7 @@ class OwnOptimizer(torch.optim.Optimizer):
             raise
 
     def _check_group(self, group: dict[str, Any]) -> None:
-        """Nothing that is given is ignored; betas may have the names of the constructor."""
+        """What torch's optimizers can do and ours cannot is refused; betas may have the names of the constructor."""
         if "betas" in group:
             beta1, beta2 = group["betas"]
             group["betas"] = group.pop("beta1", beta1), group.pop("beta2", beta2)
