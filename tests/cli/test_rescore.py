@@ -254,7 +254,8 @@ def test_two_at_a_time_do_not_mix_their_results(verb, slf, tmp_path):
 
 def test_errors_of_what_was_tuned_on_are_told(verb, slf, said, lm, tmp_path):
     one, other = slf / "anna_1.slf", slf / "ben_1.slf"
-    for given, tuned, told in (([slf], [slf], 1), ([slf], [one], 1), ([one], [slf], 1), ([one], [other], 0)):
+    cases = (([slf], [slf], 1), ([slf], [one], 1), ([one, other], [slf], 1), ([one], [other], 0))
+    for given, tuned, told in cases:
         tuning = ["--ngram", lm, "--tune-references", said, *(each for path in tuned for each in ("--tune-on", path))]
         status, _, err = verb(*given, *tuning, "--references", said, "--to", tmp_path / "out")
         assert (status, err.count("--tune-on names it, too")) == (0, told)

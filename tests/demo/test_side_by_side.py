@@ -41,6 +41,17 @@ def demo(*arguments):
     return CliRunner().invoke(app, ["demo", *map(str, arguments)])
 
 
+@pytest.mark.parametrize(("asked", "wanted"), [(None, [1]), ("2", [])])
+def test_it_takes_one_thread_unless_told_otherwise(asked, wanted, monkeypatch, quick):
+    taken = []
+    monkeypatch.setattr("torch.set_num_threads", taken.append)
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    if asked is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    assert demo(*quick).exit_code == 0
+    assert taken == wanted
+
+
 def test_json(quick):
     result = demo(*quick, "--json")
     assert result.exit_code == 0, result.output

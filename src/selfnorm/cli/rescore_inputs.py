@@ -87,6 +87,7 @@ def tell_tuned(lattices: list[Path], tuned_on: list[Path]) -> None:
             tell(
                 f"{path}: --tune-on names it, too, so its errors are too few; --cross-validate 10 tunes apart from them"
             )
+            return
 
 
 def check_places(given: list[Path], to: Path) -> None:

@@ -7,7 +7,8 @@ The sums come with the logits of the targets: where both are computed at once, a
 """
 
 import warnings
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -155,13 +156,16 @@ def _both(
 ) -> tuple[Tensor, Tensor]:
     is_fused = _is_fused(hidden, output, sample, most)
     if sample is not None and sample.bounds is None:
-        both = torch.cat([targets[:, None], sample.ids], 1)  # together, so that a table has one gradient of both
+        logits: Callable[..., Tensor] | None = None
         few = plain.FEW * sample.ids.shape[1] < len(output.weight)
         used = getattr(output, "sparse", False) and not hasattr(output.weight, "shards") and torch.is_grad_enabled()
         if is_fused or few or (used and torch.compiler.is_compiling()):
-            output = plain.Known(output, _own_logits(hidden, output, both, is_fused, most))
+            logits = partial(_own_logits, is_fused)
         elif used and (hidden.device.type == "cpu" or waiting(output.weight) is None):  # else to count them would wait
-            output = plain.Known(output, plain.used_logits(hidden, output, both, most))
+            logits = plain.used_logits
+        if logits is not None:
+            both = torch.cat([targets[:, None], sample.ids], 1)  # together, so that a table has one gradient of both
+            output = plain.Known(output, logits(hidden, output, both, most))
     elif is_fused:
         from selfnorm.ops import fused
 
@@ -171,7 +175,7 @@ def _both(
     return output.logit(hidden, targets), getattr(plain, name)(hidden, output, sample, targets, most=most, **options)
 
 
-def _own_logits(hidden: Tensor, output: Table, ids: Tensor, is_fused: bool, most: int) -> Tensor:
+def _own_logits(is_fused: bool, hidden: Tensor, output: Table, ids: Tensor, most: int) -> Tensor:
     """Of ids that each position has to itself."""
     if is_fused:
         from selfnorm.ops import fused
